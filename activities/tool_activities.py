@@ -125,7 +125,7 @@ class ToolActivities:
             call=input.call_id,
             digest=input.bound.digest,
             run=input.run,
-            approval=digest_canonical(sorted(map(digest_decision, input.decisions))) if input.decisions else "",
+            approval=digest_canonical(sorted(map(digest_decision, input.approvals))) if input.approvals else "",
         )
         outcome = await (self._stop_call(key, input) if input.stop else self._execute_call(key, input, info))
         await share_outputs(self._outputs, key.turn, outcome)
@@ -313,7 +313,7 @@ class _Execution(NamedTuple):
     @property
     def notice(self) -> DecisionNotice | None:
         """What the tool is told of the last decision that lets it run; None when nobody was asked."""
-        decision = self.input.decisions[-1] if isinstance(self.verdict, Ask) and self.input.decisions else None
+        decision = self.input.approvals[-1] if isinstance(self.verdict, Ask) and self.input.approvals else None
         if decision is None:
             return None
         changed = decision.has_changes or self.input.shown is not None
@@ -327,7 +327,7 @@ class _Execution(NamedTuple):
     def list_spendings(self) -> list[Spending]:
         """What it needs: the approvals, for the run that they are of, and the answer that it goes on with."""
         pause, run = self.pause, self.input.run
-        needed = self.input.decisions if isinstance(self.verdict, Ask) else ()
+        needed = self.input.approvals if isinstance(self.verdict, Ask) else ()
         found = [self.build_spending(decision, pause.run if pause else run) for decision in needed]
         answer = pause.answer.decision if pause and pause.answer else None
         return list(dict.fromkeys([*found, self.build_spending(answer, run)] if answer else found))

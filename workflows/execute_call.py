@@ -65,28 +65,25 @@ async def execute_call(state: TurnState, running: RunningCalls, call: Call) -> E
             begun, tail = begun or has_begun_before(error), tail or find_last_output(error)
         finally:
             running.pop(call.id, None)
-        again = workflow.patched("offer-again")
-        if again and state.is_stopping(call):
+        if state.is_stopping(call):
             if not begun:
                 return Stopped(reason="No worker had taken it up")
-            lost = build_untaken_outcome(call, begun=True, tail=tail)
-            return await _stop_on_host(state, call, lost) if workflow.patched("stop-untaken") else lost
-        if again and limit == FIRST_LIMIT:
+            return await _stop_on_host(state, call, build_untaken_outcome(call, begun=True, tail=tail))
+        if limit == FIRST_LIMIT:
             limit = SECOND_LIMIT
-        elif again and not begun and call.bound and call.bound.host:
+        elif not begun and call.bound and call.bound.host:
             moved = await _bind_elsewhere(state, call)
             if not isinstance(moved, Call):
                 return moved
             call, limit = moved, FIRST_LIMIT
         else:
-            before = bool(call.bound and call.bound.host)  # what turns of that time knew
-            return build_untaken_outcome(call, begun=begun if again else before, tail=tail)
+            return build_untaken_outcome(call, begun=begun, tail=tail)
 
 
 async def _stop_on_host(state: TurnState, call: Call, outcome: ExecutionOutcome) -> ExecutionOutcome:
     """Of a call that is to stop and whose worker did not answer: what its host says, where it may still be at work."""
     unanswered = isinstance(outcome, Stopped | Lost) and state.is_stopping(call)
-    if not unanswered or not (call.bound and call.bound.host) or not workflow.patched("stop-on-host"):
+    if not unanswered or not (call.bound and call.bound.host):
         return outcome
     try:
         return await _start_activity(state, call, STOP_LIMIT, stop=True)

@@ -20,7 +20,6 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.domain.calls.batch import start_calls
     from holdfast.domain.calls.call import Call
     from holdfast.domain.calls.scheduling import list_startable
-    from holdfast.domain.calls.verdicts import Lost
     from holdfast.domain.turn.activity_io import CallToValidate, ValidateResult
     from holdfast.domain.turn.decisions import build_bound_request
     from holdfast.domain.turn.ids import ID_MARK
@@ -99,7 +98,7 @@ class TurnWorkflow(TurnHandlers):
         await self._check_tools()
         while not state.stop:
             resting = thinking is None or thinking.done()
-            if resting and state.has_more_to_do and _is_history_long():
+            if resting and state.has_more_to_do and is_history_long():
                 return True
             if state.queue:
                 await self._run_batch()
@@ -213,8 +212,7 @@ class TurnWorkflow(TurnHandlers):
 
     async def _execute_call(self, call: Call) -> None:
         outcome = await execute_call(self._state, self._running, call)
-        unknown = isinstance(outcome, Lost) and not outcome.repeatable
-        self._state.apply_outcome(call.id, outcome, ask=unknown and workflow.patched("ask-unknown"))
+        self._state.apply_outcome(call.id, outcome)
 
     async def _wait_for_change(self) -> None:
         self._state.has_changed = False
@@ -234,11 +232,6 @@ class TurnWorkflow(TurnHandlers):
         self._state.has_changed = True
         if not task.cancelled():
             self._defect = self._defect or task.exception()
-
-
-def _is_history_long() -> bool:
-    """Has the history become so long that the turn is to go on in another run (S42)?"""
-    return is_history_long() and workflow.patched("continue-as-new")
 
 
 def _read_input(inputs: tuple[Any, ...]) -> TurnInput:

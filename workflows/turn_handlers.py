@@ -11,7 +11,7 @@ from typing import Any
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from holdfast.domain.approvals.approval import Decision, DecisionAction, QuestionAnswer
+    from holdfast.domain.approvals.approval import Decision, QuestionAnswer
     from holdfast.domain.approvals.grants import Grant
     from holdfast.domain.calls.call import Call
     from holdfast.domain.calls.events import EventPage
@@ -38,7 +38,7 @@ with workflow.unsafe.imports_passed_through():
         SubmitResult,
     )
     from holdfast.domain.turn.views import TurnView, build_turn_view
-    from holdfast.errors import DecisionRefused, RequestRefused
+    from holdfast.errors import RequestRefused
     from holdfast.workflows.handlers import query, signal, update
     from holdfast.workflows.inbox import Inbox
     from holdfast.workflows.unreadable_signals import DroppedSignals
@@ -61,7 +61,6 @@ class TurnHandlers:
     @update("decide", Decision)
     async def decide(self, decision: Decision) -> DecisionResult:
         """Take a decision; answers with the state its call went to, or why a change of it was not taken."""
-        decision = _downgrade_decision(decision)
         taken = self._state.apply_decision(decision)
         if not decision.has_changes:
             return taken
@@ -76,7 +75,7 @@ class TurnHandlers:
     @signal("decide", Decision)
     def decide_by_signal(self, decision: Decision) -> None:
         """Take a decision that nobody waits for; what does not count is only logged."""
-        self._state.apply_decision(_downgrade_decision(decision))
+        self._state.apply_decision(decision)
 
     @update("set_mode", ModeChange)
     async def set_mode(self, body: ModeChange) -> SetModeResult:
@@ -286,12 +285,3 @@ def _find_update_id() -> str:
     info = workflow.current_update_info()
     assert info, "only updates ask"
     return info.id
-
-
-def _downgrade_decision(decision: Decision) -> Decision:
-    """In a turn that met this decision before there was more to say than yes, no and an answer: what it meant then."""
-    if not decision.has_later_fields or workflow.patched("more-to-say"):
-        return decision
-    if decision.outcome is not DecisionAction.PROCEED_ONCE or decision.arguments is not None:
-        raise DecisionRefused("unknown_outcome", "this turn knew of no such decision")
-    return decision.model_copy(update={"content": None})

@@ -1,7 +1,7 @@
-"""Signals that a worker cannot read: what was dropped once is dropped for ever.
+"""Signals that a worker cannot read: a signal that was dropped once stays dropped in every replay.
 
-Whether a payload can be read depends on the keys and files of the worker that reads it. One that drops a signal notes
-that in the history, so that another, which could read it, does the same when it replays the turn.
+Whether a payload can be read depends on the keys and files of the worker that reads it, which is not in the history.
+So the worker that drops a signal records that in the history, and every worker that replays the run drops it too.
 """
 
 from __future__ import annotations
@@ -31,6 +31,11 @@ class DroppedSignals:
         self._signals += 1
         mark, replays = f"unread-{self._signals}", workflow.unsafe.is_replaying()
         gone = [body.reason for body in bodies if isinstance(body, Unreadable) and body.gone]
+        # Not a patch of the code: `patched` writes the record "signal N was dropped". It is the only command whose
+        # presence in the history the SDK answers before the workflow decides, and in the task that has the signal. A
+        # local activity or a memo would have to be written for every signal, as a replay cannot know which had one.
+        # Failing the task until the body can be read, as updates do, would let anybody stop a turn for ever by one
+        # signal that is encrypted with a key of theirs.
         noted = (bool(gone) or replays) and workflow.patched(mark)
         if gone:
             workflow.logger.warning("A signal was dropped: %s", Redacted(gone[0], "it cannot be read here"))

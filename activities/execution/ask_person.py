@@ -13,7 +13,6 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.activities.execution.live_run import Asker
 from holdfast.domain.approvals.approval import Confirmation, QuestionAnswer
-from holdfast.domain.forms.validation import CHECKS
 from holdfast.domain.turn.activity_io import ExecuteInput, Question
 from holdfast.util.redaction import Redacted
 
@@ -42,12 +41,11 @@ class QuestionSender:
             return None
 
         async def ask(question: Confirmation) -> QuestionAnswer:
-            checked = question.model_copy(update={"checks": CHECKS})
-            body = Question(call=input.call_id, run=input.run, question=checked)
+            body = Question(call=input.call_id, run=input.run, question=question)
             room = self._semaphores.setdefault(turn_id, asyncio.Semaphore(CONCURRENT_QUESTIONS))
             async with room:
                 answer = await self._wait_for_answer(turn_id, body)
-            if answer.action == "cancel" or await check_answer(answer, checked):
+            if answer.action == "cancel" or await check_answer(answer, question):
                 return answer
             _LOGGER.warning("An answer to call %s in %s is not what a person said: ignored", input.call_id, turn_id)
             return QuestionAnswer(action="cancel")

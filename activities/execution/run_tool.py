@@ -20,7 +20,6 @@ from holdfast.activities.process.output_store import OutputStore
 from holdfast.domain.calls.tool import DecisionNotice, Invocation, NeedsAnswer, OutcomeUnknown, Retries, ToolFailure
 from holdfast.domain.calls.verdicts import UNFINISHED, ExecutionOutcome, Failed, Finished, Lost, QuestionRaised, Stopped
 from holdfast.domain.content import CallError, Part
-from holdfast.domain.forms.validation import CHECKS
 from holdfast.domain.turn.activity_io import QUESTION_LIMIT
 from holdfast.util.text import exception_text, shorten_text
 
@@ -215,7 +214,7 @@ def _build_tool_outcome(
 
 def _build_question(needed: NeedsAnswer) -> ExecutionOutcome:
     """What it asks, if that can be asked."""
-    asks = QuestionRaised(question=needed.question.model_copy(update={"checks": CHECKS}), state=needed.state)
+    asks = QuestionRaised(question=needed.question, state=needed.state)
     if needed.question.kind != "question" or len(needed.question.model_dump_json()) > QUESTION_LIMIT:
         message = f"The tool asked what is no question, or one over {QUESTION_LIMIT:,} characters"
         return Failed(error=CallError(type="bad_question", message=message))

@@ -54,7 +54,7 @@ def is_approved(
     shown = verdict.confirmation
     if input.expired and not has_keys(context.approvers):
         return shown.deadline is not None and shown.deadline.default == "allow"
-    decisions = input.decisions
+    decisions = input.approvals
     if not all(_is_approving(decision, input, verdict, context, now, apply_change) for decision in decisions):
         return False
     names = {normalise_name(decision.by) for decision in decisions}

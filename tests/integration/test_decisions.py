@@ -263,7 +263,7 @@ async def test_S22_the_executing_activity_runs_nothing_for_a_foreign_workflow(en
         bound = (await turn.fetch_call("b1c1")).bound
         assert bound is not None
         forged = ExecuteInput(
-            call_id="b1c1", bound=bound, decision=_decision(view, outcome=DecisionAction.PROCEED_ONCE)
+            call_id="b1c1", bound=bound, approvals=(_decision(view, outcome=DecisionAction.PROCEED_ONCE),)
         )
         forger = Worker(
             engine.client,

@@ -66,7 +66,9 @@ async def _store(name: str, engine: Engine, workflow: str) -> None:
         file.write_text(stored.replace(engine.queue, "holdfast") + "\n")
         print(f"recorded {file.stem}: {len(run.events)} events")
     if engine.settings.payloads_folder.exists():
-        shutil.copytree(engine.settings.payloads_folder, PAYLOADS, dirs_exist_ok=True)
+        shutil.copytree(
+            engine.settings.payloads_folder, PAYLOADS, ignore=shutil.ignore_patterns(".*"), dirs_exist_ok=True
+        )
 
 
 def _without_traces(value: Any) -> Any:

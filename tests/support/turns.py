@@ -1,4 +1,4 @@
-"""The turns whose histories are kept: one of every behaviour that was ever released.
+"""The turns whose histories are stored: one of every behaviour.
 
 `make histories` runs each on a real server and stores its history; `tests/replay` replays them all. A new behaviour
 gets a new entry; an old entry is never changed, since turns like it may still be running somewhere.

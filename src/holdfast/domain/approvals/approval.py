@@ -158,8 +158,6 @@ class Confirmation(Data):
     """Of a question: the fields that it asks for (`holdfast.domain.forms.validation`). The answer is a JSON object
     then.
     """
-    checks: int = 0
-    """Of a question: the rules by which its answers are checked (`forms.CHECKS`), as they were when it was asked."""
     edits: str | None = None
     """The argument whose text a person may change in an editor."""
     current: Text | None = None
@@ -236,14 +234,6 @@ class Decision(Message):
     def is_grant(self) -> bool:
         """Does it answer further calls too?"""
         return self.remember or self.outcome in ALWAYS_ACTIONS
-
-    @property
-    def has_later_fields(self) -> bool:
-        """Does it say what the first version of turns did not understand?"""
-        later = {"arguments", "scope", "remember", "uses", "lasting", "expires", "signer", "signature"}
-        known = self.outcome in (DecisionAction.PROCEED_ONCE, DecisionAction.RESPOND, DecisionAction.CANCEL)
-        given = {name for name in self.model_fields_set & later if getattr(self, name)}
-        return not known or self.has_changes or bool(given - {"lasting"}) or self.lasting != "session"
 
     @property
     def has_changes(self) -> bool:

@@ -18,7 +18,6 @@ from holdfast.domain.approvals.approval import Confirmation, Decision, QuestionA
 from holdfast.domain.base import Data, Message, max_items
 from holdfast.domain.calls.verdicts import BoundCall
 from holdfast.domain.content import CallError, Response
-from holdfast.domain.forms.validation import BOUND_TO_QUESTION
 from holdfast.errors import InvalidTransition
 
 
@@ -162,7 +161,7 @@ class Call(Data):
     @property
     def approval_digest(self) -> str | None:
         """What a decision on it must name: the digest of what would run, or of what its tool asks."""
-        if self.bound and self.pause and self.confirmation and self.confirmation.checks >= BOUND_TO_QUESTION:
+        if self.bound and self.pause and self.confirmation:
             return digest_question(self.bound.digest, self.confirmation, self.pause.state)
         return self.bound.digest if self.bound else None
 

@@ -41,7 +41,7 @@ def check_decision(batch: Batch, decision: Decision, context: DecisionContext, n
     if decision.outcome is DecisionAction.RESPOND and not decision.content:
         raise DecisionRefused("no_content", "to respond in the tool's place, give the response as `content`")
     if shown.kind == "question":
-        _check_answer(shown, decision)
+        _check_answer(call, shown, decision)
     if shown.kind == "outcome_unknown":
         _check_unknown(decision)
     if decision.has_changes:
@@ -121,19 +121,24 @@ def normalise_name(name: str | None) -> str:
     return " ".join(unicodedata.normalize("NFKC", name or "").casefold().split())
 
 
-def _check_answer(shown: Confirmation, decision: Decision) -> None:
-    """A question wants an answer: one of its options when it takes no other, and every field that it needs."""
+def _check_answer(call: Call, shown: Confirmation, decision: Decision) -> None:
+    """DecisionRefused for an answer that is none of the options when the question takes no other, or misses a field.
+
+    A running tool is given the option that is meant. A call that is itself the question has the answer as its result,
+    unchanged, so the answer must be the option.
+    """
     if decision.outcome not in (DecisionAction.RESPOND, DecisionAction.CANCEL):
         raise DecisionRefused("needs_answer", "this is a question: it wants `respond`, with the answer as `content`")
     if decision.outcome is DecisionAction.CANCEL:
         return
     answer = decision.content or ""
-    if not shown.other and find_option(shown.options, answer, shown.checks) is None:
+    is_option = find_option(shown.options, answer) is not None if call.pause else answer in shown.options
+    if not shown.other and not is_option:
         how = "to give no answer, use `holdfast deny` (the outcome `cancel`)"
         raise DecisionRefused("not_an_option", f"{_describe_options(shown.options)}; {how}")
     if shown.form is not None:
         try:
-            parse_answer(shown.form, answer, shown.checks)
+            parse_answer(shown.form, answer)
         except ValueError as error:
             raise DecisionRefused("does_not_fit", f"the answer does not fit: {error}") from None
 

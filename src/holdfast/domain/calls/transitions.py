@@ -379,8 +379,8 @@ def read_answer(asked: Confirmation, decision: Decision) -> QuestionAnswer:
     if decision.outcome is DecisionAction.CANCEL:
         return QuestionAnswer(action="decline", text=decision.note or "", decision=decision)
     text = decision.content or ""
-    fields = parse_answer(asked.form, text, asked.checks) if asked.form is not None else {}
-    text = find_option(asked.options, text, asked.checks) or text
+    fields = parse_answer(asked.form, text) if asked.form is not None else {}
+    text = find_option(asked.options, text) or text
     return QuestionAnswer(action="accept", text=text, fields=fields, decision=decision)
 
 

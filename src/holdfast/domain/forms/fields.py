@@ -169,15 +169,12 @@ def parse_typed(field: Field, text: str) -> JsonValue:
     return parse_json(text)
 
 
-def explain_misfit(field: Field, value: JsonValue, *, strict: bool = True) -> str | None:
-    """Why a value cannot stand there, to be read after the field's name; None when it can.
-
-    Not strict is how the first turns that had forms looked at answers.
-    """
-    kind = find_kind(field) if strict else field.get("type")
+def explain_misfit(field: Field, value: JsonValue) -> str | None:
+    """Why a value cannot stand there, to be read after the field's name; None when it can."""
+    kind = find_kind(field)
     match kind:
         case "string":
-            return _explain_text(field, value, find_format(field) if strict else None)
+            return _explain_text(field, value)
         case "boolean":
             return None if isinstance(value, bool) else "must be true or false"
         case "integer" | "number":
@@ -228,7 +225,7 @@ def _find_choice(choices: tuple[Choice, ...], text: str) -> str | None:
     return meant[0] if len(meant) == 1 and words else None
 
 
-def _explain_text(field: Field, value: JsonValue, wanted: Format | None) -> str | None:
+def _explain_text(field: Field, value: JsonValue) -> str | None:
     if not isinstance(value, str):
         return "must be text"
     choices = list_choices(field)
@@ -239,6 +236,7 @@ def _explain_text(field: Field, value: JsonValue, wanted: Format | None) -> str 
         return f"must have at least {_format_characters(least)}"
     if most is not None and len(value) > most:
         return f"must have at most {_format_characters(most)}"
+    wanted = find_format(field)
     return f"must be {wanted.words}" if wanted and not wanted.fits(value) else None
 
 

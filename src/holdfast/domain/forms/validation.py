@@ -24,33 +24,25 @@ from holdfast.domain.forms.fields import (
 )
 from holdfast.util.text import shorten_text
 
-CHECKS = 2
-"""The rules by which answers are checked now. A question carries those that it was asked by: whether an answer counts
-is part of a turn, and must be the same whenever its history is replayed. 0 knows no formats and no defaults; below 2 an
-answer names the digest of the call that asks, and not one of the question itself."""
-BOUND_TO_QUESTION = 2
 NAMES_SHOWN = 20
 Form = Mapping[str, JsonValue]
 
 
-def parse_answer(form: Form, text: str, checks: int = CHECKS) -> dict[str, JsonValue]:
+def parse_answer(form: Form, text: str) -> dict[str, JsonValue]:
     """The answer that somebody gave as text; ValueError with every way in which it does not fit."""
-    answer = _read_answer(form, text, checks)
-    answer = _complete_answer(form, answer) if checks else answer
-    if found := list(find_problems(form, answer, checks)):
+    answer = _complete_answer(form, _read_answer(form, text))
+    if found := list(find_problems(form, answer)):
         raise ValueError(shorten_text("; ".join(found[:20]), 4_000))
     return answer
 
 
-def find_option(options: Sequence[str], text: str, checks: int = CHECKS) -> str | None:
+def find_option(options: Sequence[str], text: str) -> str | None:
     """The option that a text means, whatever its case and the space around it; None when it is none of them."""
-    if not checks:
-        return text if text in options else None
     words = text.strip().casefold()
     return next((option for option in options if option.strip().casefold() == words), None)
 
 
-def find_problems(form: Form, answer: Mapping[str, JsonValue], checks: int = CHECKS) -> Iterator[str]:
+def find_problems(form: Form, answer: Mapping[str, JsonValue]) -> Iterator[str]:
     """Each way in which an answer does not fit."""
     fields = list_fields(form)
     known = ", ".join(repr(shorten_text(name, 100)) for name in islice(fields, NAMES_SHOWN)) or "none"
@@ -61,7 +53,7 @@ def find_problems(form: Form, answer: Mapping[str, JsonValue], checks: int = CHE
         if name not in answer:
             yield f"{name!r} is missing"
     for name, field in fields.items():
-        if name in answer and (complaint := explain_misfit(field, answer[name], strict=checks > 0)):
+        if name in answer and (complaint := explain_misfit(field, answer[name])):
             yield f"{name!r} {complaint}"
 
 
@@ -90,7 +82,7 @@ def _complete_answer(form: Form, given: Mapping[str, JsonValue]) -> dict[str, Js
     return answer | {name: value for name, value in given.items() if name not in fields}
 
 
-def _read_answer(form: Form, text: str, checks: int) -> dict[str, JsonValue]:
+def _read_answer(form: Form, text: str) -> dict[str, JsonValue]:
     found = parse_json(text)
     if isinstance(found, dict):
         return found
@@ -99,6 +91,4 @@ def _read_answer(form: Form, text: str, checks: int) -> dict[str, JsonValue]:
         example = json.dumps(dict.fromkeys(fields, "…"), ensure_ascii=False)
         raise ValueError(f"the answer must be a JSON object with the fields asked for, as {shorten_text(example, 300)}")
     [(name, field)] = fields.items()
-    if checks:
-        return {name: parse_typed(field, text)}
-    return {name: text if field.get("type") == "string" else found}
+    return {name: parse_typed(field, text)}

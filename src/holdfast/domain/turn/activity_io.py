@@ -95,7 +95,6 @@ class ExecuteInput(TurnFacts):
     """It was offered before, and somebody had taken it up."""
     stop: bool = False
     """Do not begin it: stop what an earlier attempt left at work, and say what became of it."""
-    decision: Decision | None = None
     approvals: tuple[Decision, ...] = ()
     """The decisions that let it proceed."""
     shown: dict[str, JsonValue] | None = None
@@ -104,11 +103,6 @@ class ExecuteInput(TurnFacts):
     """Of the files the call would change: their digests as the turn last wrote them."""
     expired: bool = False
     """Its deadline passed, and the default was to let it run."""
-
-    @property
-    def decisions(self) -> tuple[Decision, ...]:
-        """The decisions of people that let it run, as its turn says."""
-        return self.approvals or ((self.decision,) if self.decision else ())
 
 
 class Question(Message):
@@ -135,7 +129,7 @@ class Question(Message):
     @field_validator("question")
     @classmethod
     def _check_kind(cls, value: Confirmation) -> Confirmation:
-        if value.kind != "question" or len(value.model_dump_json(exclude={"checks"})) > QUESTION_LIMIT:
+        if value.kind != "question" or len(value.model_dump_json()) > QUESTION_LIMIT:
             raise ValueError(f"must be of kind `question`, and under {QUESTION_LIMIT:,} characters")
         return value
 

@@ -67,11 +67,8 @@ class ExecutionState(StreamState):
         if self.active and self.active.discarded:
             self.seen, self.wrote, self.context = self._before
 
-    def apply_outcome(self, call_id: str, outcome: ExecutionOutcome, *, ask: bool = False) -> None:
-        """Take what became of a running call. What it saw of files, and leaves, counts for the calls after it.
-
-        `ask`: where nobody knows, somebody is asked, if that can be.
-        """
+    def apply_outcome(self, call_id: str, outcome: ExecutionOutcome) -> None:
+        """Take what became of a running call. What it saw of files, and leaves, counts for the calls after it."""
         call = self.active_batch.get(call_id)
         bound = call.bound if call else None
         if isinstance(outcome, Finished) and not self.active_batch.discarded:
@@ -85,7 +82,7 @@ class ExecutionState(StreamState):
         if bound and bound.takes_in and not isinstance(outcome, NeedsApprovalAgain):
             self.tainted.append(shorten_line(bound.title))
             self.outside[bound.tool.name] += 1
-        ask = ask and self.input.interactive and not self.stop
+        ask = self.input.interactive and not self.stop
         self.update_batch(apply_outcome(self.active_batch, call_id, outcome, self._clock(), ask=ask))
         over = self.active_batch.get(call_id)
         if over and over != call and needs_abort(over, self.input.plan):

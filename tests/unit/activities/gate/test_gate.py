@@ -454,11 +454,8 @@ def said(**changes: Any) -> Decision:
 )
 def test_S22_decision_covers_only_its_own_call_with_its_own_digest(decision: Decision | None, covered: bool) -> None:
     asked = question()
-    for brought in ({"decision": decision}, {"approvals": (decision,) if decision else ()}):
-        input = ExecuteInput.model_validate({"call_id": "b1c1", "bound": asked.bound, **brought})
-        assert (
-            is_approved(input, asked, DecisionContext("org/turn"), datetime.now(UTC), lambda shown, _: shown) is covered
-        )
+    input = ExecuteInput(call_id="b1c1", bound=asked.bound, approvals=(decision,) if decision else ())
+    assert is_approved(input, asked, DecisionContext("org/turn"), datetime.now(UTC), lambda shown, _: shown) is covered
 
 
 def test_S22_unused_verdicts_stay_apart() -> None:

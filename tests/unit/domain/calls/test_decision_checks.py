@@ -165,7 +165,8 @@ def test_S39_a_tool_that_asks_where_it_runs_asks_a_hundred_times_at_the_most() -
     for _ in range(QUESTIONS_LIMIT):
         state.check_question_count(question)
         revision = state.hold_call(question)
-        answer = {"approval_id": f"turn/b1c1/{revision}", "outcome": "respond", "content": "a"}
+        digest = state.active_batch.calls[0].approval_digest
+        answer = {"approval_id": f"turn/b1c1/{revision}", "digest": digest, "outcome": "respond", "content": "a"}
         state.apply_decision(decision(**answer, id=f"d{revision}"))
         state.update_batch(start_calls(state.active_batch, {"b1c1"}, Clock()()))
     with pytest.raises(RequestRefused, match="has asked 100 times"):

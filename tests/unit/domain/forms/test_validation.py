@@ -162,21 +162,6 @@ def test_S39_what_an_answer_says_to_be_null_is_left_out_whatever_its_default() -
         parse_answer(DEFAULTS, '{"name": null}')
 
 
-def test_S39_answers_to_what_was_asked_before_these_rules_are_checked_by_those_of_then() -> None:
-    """Of a turn whose history is replayed: what counted counts, and nothing else does."""
-    form: dict[str, Any] = {"properties": {"born": {"type": "string", "format": "date"}, "n": {"enum": ["a"]}}}
-    assert parse_answer(form, '{"born": "once", "n": 7}', 0) == {"born": "once", "n": 7}
-    assert parse_answer(DEFAULTS, '{"name": "Bo", "seats": 3.0}', 0) == {"name": "Bo", "seats": 3.0}
-    with pytest.raises(ValueError, match="'name' is missing"):
-        parse_answer(DEFAULTS, "{}", 0)
-    with pytest.raises(ValueError, match="must be text"):
-        parse_answer(DEFAULTS, '{"name": null}', 0)
-    assert parse_answer({"properties": {"n": {"type": "string", "enum": ["a"]}}}, "a", 0) == {"n": "a"}
-    with pytest.raises(ValueError, match="one of 'a'"):
-        parse_answer({"properties": {"n": {"type": "string", "enum": ["a"]}}}, "1", 0)
-    assert [find_option(("done",), text, 0) for text in ("done", "Done", " done")] == ["done", None, None]
-
-
 @pytest.mark.parametrize("text", ["done", "DONE", " done\n", "Done"])
 def test_S39_an_option_is_meant_whatever_its_case_and_the_space_around_it(text: str) -> None:
     assert find_option(("yes", "done"), text) == "done"

@@ -625,7 +625,7 @@ def test_S31_what_nobody_knows_is_asked_about_also_after_an_interrupt() -> None:
     turn.add("x1", complete=True)
     turn.go()
     turn.apply_interruption(Interruption(message="Forget it"))
-    turn.apply_outcome("b1c1", Lost(message="Gone"), ask=True)
+    turn.apply_outcome("b1c1", Lost(message="Gone"))
     assert turn.states() == ["awaiting_approval"]
 
 

@@ -31,6 +31,7 @@ OUTCOMES: list[ExecutionOutcome] = [
     BROKEN,
     Stopped(),
     Lost(message="Gone"),
+    Lost(message="Gone", repeatable=True),
     QuestionRaised(question=ask().confirmation.model_copy(update={"kind": "question"})),
 ]
 PLACES = st.integers(0, 7)
@@ -206,7 +207,10 @@ class StreamingMachine(RuleBasedStateMachine):
             assert after.status == "success", "S7: what finished keeps its result, whatever it was told"
         if call.stopping:
             assert after.is_terminal
-        if isinstance(outcome, Failed | Lost) and not call.stopping and brings_down(call, self.turn):
+        unknown = isinstance(outcome, Lost) and not outcome.repeatable
+        if unknown and not (call.stopping or self.turn.active_batch.discarded):
+            assert after.status == "awaiting_approval", "S31: nobody knows what became of it, so a person is asked"
+        elif isinstance(outcome, Failed | Lost) and not call.stopping and brings_down(call, self.turn):
             self.halted.add(self.turn.active_batch.id)
             beside = [other for other in self.turn.active_batch.calls if other.id != call.id]
             assert all(other.is_terminal or other.stopping for other in beside), "S15"

@@ -625,7 +625,7 @@ class TurnMachine(RuleBasedStateMachine):
         revision = max(0, on.revision + changes.pop("revision", 0))
         body = {
             "approval_id": f"{turn}/{call_id}/{revision}",
-            "digest": on.bound.digest if on.bound else "d1",
+            "digest": on.approval_digest or "d1",
             "outcome": "proceed_once",
             "by": "somebody else",
             **changes,

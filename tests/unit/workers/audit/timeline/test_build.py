@@ -161,11 +161,14 @@ async def test_a_history_that_todays_code_cannot_follow_is_told_as_far_as_it_spe
 
 
 async def test_what_would_be_said_otherwise_today_is_told_beside_the_same_path() -> None:
-    run = stored("streamed_by_a_model")
+    run = stored("refusal_that_stops")
+    [result] = run.events[-1].workflow_execution_completed_event_attributes.result.payloads
+    assert b'"type":"refused"' in result.data
+    result.data = result.data.replace(b'"type":"refused"', b'"type":"denied"')
     [replayed] = await replay_runs([run], CONVERTER)
     [departure] = replayed.departures
     assert not departure.breaks
-    assert departure.what == "it would end with batches[0].responses[0].error.type = 'discarded', and was 'cancelled'"
+    assert departure.what == "it would end with batches[0].responses[0].error.type = 'refused', and was 'denied'"
 
 
 async def test_a_run_whose_payloads_are_missing_says_so_and_does_not_hang(tmp_path: Path) -> None:
