@@ -126,7 +126,8 @@ async def test_S10_no_more_run_at_once_than_the_turn_allows(engine: Engine) -> N
         await stage.began("a", "b")
         stage.go("b")
         await stage.began("c")
-        assert stage.timeline == ["+a", "+b", "-b", "+c"]
+        assert set(stage.timeline[:2]) == {"+a", "+b"}, "both are at work, whichever a worker took up first"
+        assert stage.timeline[2:] == ["-b", "+c"]
         stage.go(*labels)
         await turn.finish()
         assert await _statuses(turn) == ["success"] * 4
@@ -148,7 +149,8 @@ async def test_S15_a_failure_cancels_what_runs_and_waits_beside_it_and_the_turn_
         stage.go("e")
         await turn.finish()
         result = await turn.result()
-    assert stage.timeline == ["+a", "+b", "-b", "!a", "+e", "-e"]
+    assert set(stage.timeline[:2]) == {"+a", "+b"}, "both were at work, whichever a worker took up first"
+    assert stage.timeline[2:] == ["-b", "!a", "+e", "-e"]
     words = [response.text.splitlines()[0] for response in result.responses]
     cancelled = "Cancelled: parallel tool call fragile(b) errored"
     assert words == [cancelled, "b broke", cancelled, cancelled, "e is done"]

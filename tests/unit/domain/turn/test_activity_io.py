@@ -19,7 +19,7 @@ def test_facts_of_a_turn_stand_beside_the_other_fields_of_both_inputs() -> None:
     """The names are in histories: flat, as they have always been."""
     assert set(TurnFacts.model_fields) == FACTS
     assert set(ValidateInput.model_fields) - FACTS == {"calls", "approval_seconds"}
-    own = {"call_id", "bound", "run", "pause", "begun", "stop", "decision", "approvals", "shown", "wrote", "expired"}
+    own = {"call_id", "bound", "run", "pause", "begun", "stop", "approvals", "shown", "wrote", "expired"}
     assert set(ExecuteInput.model_fields) - FACTS == own
 
 
