@@ -28,6 +28,7 @@ LAYERS = (
     "holdfast.errors",
     "holdfast.names",
     "holdfast.util",
+    "holdfast.temporal_private",
     "holdfast.domain",
     "holdfast.domain.forms",
     "holdfast.domain.approvals",
@@ -235,6 +236,35 @@ def test_domain_imports_the_standard_library_and_pydantic_only(name: str) -> Non
     known = {*sys.stdlib_module_names, "pydantic", "holdfast", "__future__"}
     known |= {"cryptography"} if name == "holdfast.domain.approvals.signing" else set()
     assert [found for _, found in imports(modules()[name]) if found.partition(".")[0] not in known] == []
+
+
+USES_PRIVATE_NAMES = {
+    "holdfast.temporal_private",
+    "holdfast.activities.mcp.sdk",
+    "holdfast.activities.mcp.auth.oauth",
+    "holdfast.workers.audit.read.replay",  # of our own workflows
+    "holdfast.workers.versions.move",
+}
+"""The modules that use private names of what they do not define: of temporalio and mcp, with a test per name."""
+
+
+def private_names(tree: ast.Module) -> Iterator[str]:
+    """Private names that a module uses of objects which are not its own: `other._name`, `from package import _name`."""
+    functions = (node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    used = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and re.match("_(?!_)", node.attr)]
+    of_self = {node.attr for node in used if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")}
+    known = {*functions, *of_self, "_replace", "_asdict", "_fields", "_exit"}
+    yield from (f"{node.lineno}: {ast.unparse(node)}" for node in used if node.attr not in known)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [*node.module.split("."), *(alias.name for alias in node.names)]
+            if any(re.match("_(?!_)", name) for name in names):
+                yield f"{node.lineno}: {ast.unparse(node)}"
+
+
+@pytest.mark.parametrize("name", sorted(modules().keys() - USES_PRIVATE_NAMES))
+def test_private_names_are_used_where_they_are_defined(name: str) -> None:
+    assert list(private_names(ast.parse(modules()[name].read_text()))) == []
 
 
 def test_there_is_one_import_name() -> None:

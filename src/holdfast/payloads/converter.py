@@ -21,7 +21,6 @@ from temporalio.converter import (
     DefaultFailureConverter,
     DefaultFailureConverterWithEncodedAttributes,
     DefaultPayloadConverter,
-    ExternalStorage,
     StorageDriver,
 )
 
@@ -31,14 +30,19 @@ from holdfast.payloads.bucket_store import build_drivers
 from holdfast.payloads.encryption import LOCKED, EncryptingCodec
 from holdfast.payloads.file_store import MISSING, THRESHOLD, TOO_LARGE, FileStorage, MissingDriver, build_too_large
 from holdfast.payloads.keyring import Keyring, load_keyring
+from holdfast.temporal_private import (
+    REFERENCE_MARKER,
+    OpenDataConverter,
+    OpenExternalStorage,
+    decode_reference,
+    retrieve_payload,
+)
 from holdfast.util.text import exception_text
 
 if TYPE_CHECKING:
     from holdfast.config.settings import Settings
 
 _LOGGER = logging.getLogger(__name__)
-_MARKER = "__temporal_external_storage_reference"
-"""What Temporal marks references with that a codec has encoded."""
 _REASONS = {
     MISSING: "a payload that is kept outside the history is not there ({})",
     LOCKED: "a payload cannot be read: {}",
@@ -79,17 +83,18 @@ class HoldfastPayloadConverter(CompositePayloadConverter):
             return Unreadable(exception_text(error, 500))
 
 
-class TolerantConverter(DataConverter):
+class TolerantConverter(OpenDataConverter):
     """A converter that a forged mark cannot stop: Temporal fails the task of a marked reference that is none."""
 
-    async def _decode_reference_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:
-        return [await self._check_reference(payload) for payload in payloads]
+    async def unmark_references(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Decode each encoded reference; a payload that only claims to be one becomes an `unreadable` placeholder."""
+        return [await self._unmark_reference(payload) for payload in payloads]
 
-    async def _check_reference(self, payload: Payload) -> Payload:
-        if payload.metadata.get(_MARKER) != b"true":
+    async def _unmark_reference(self, payload: Payload) -> Payload:
+        if payload.metadata.get(REFERENCE_MARKER) != b"true":
             return payload
         try:
-            [reference] = await super()._decode_reference_payload_sequence([payload])
+            [reference] = await super().unmark_references([payload])
         except KeyMissing:
             raise
         except Exception:
@@ -97,48 +102,51 @@ class TolerantConverter(DataConverter):
         return reference
 
     async def find_reference(self, payload: Payload) -> ExternalStorageReference | None:
-        """Where a payload is kept, if it is only a reference."""
-        [unmarked] = await self._decode_reference_payload_sequence([payload])
-        return self.external_storage._decode_reference(unmarked) if self.external_storage else None
+        """Return where a payload is kept, if it is only a reference."""
+        [unmarked] = await self.unmark_references([payload])
+        return decode_reference(self.external_storage, unmarked) if self.external_storage else None
 
     async def fetch_payload(self, payload: Payload) -> Payload:
-        """A payload from where it is kept, as it was stored; or why nobody can tell."""
-        [unmarked] = await self._decode_reference_payload_sequence([payload])
-        return await self.external_storage._retrieve_payload(unmarked) if self.external_storage else unmarked
+        """Return a payload from where it is kept, as it was stored; a placeholder with the reason where it is not."""
+        [unmarked] = await self.unmark_references([payload])
+        return await retrieve_payload(self.external_storage, unmarked) if self.external_storage else unmarked
 
     async def decrypt_payload(self, payload: Payload) -> Payload:
-        """What a retrieved payload holds; or why nobody can tell."""
+        """Decrypt a retrieved payload; a placeholder with the reason where that cannot be done."""
         return (await self.payload_codec.decode([payload]))[0] if self.payload_codec else payload
 
 
-class TolerantStorage(ExternalStorage):
+class TolerantStorage(OpenExternalStorage):
     """External storage that a forged reference cannot stop.
 
     Temporal reads every reference before any of our code runs, whichever message it came in; an error there fails the
-    workflow task, and is retried for ever. So a reference nobody can follow becomes a payload nobody can read; and of
-    many in one message, which take a few bytes each and may all name the same large payload, no more is read than of
-    one.
+    workflow task, and is retried for ever. So a reference that cannot be followed becomes an `unreadable` placeholder;
+    and of many in one message, which take a few bytes each and may all name the same large payload, no more is read
+    than of one.
     """
 
-    async def _retrieve_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:
+    async def retrieve_all(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Retrieve the payloads of one message, up to the size of one that is too large."""
         found, size = [], 0
         for payload in payloads:
-            if self._decode_reference(payload) is None:
+            if self.decode_reference(payload) is None:
                 found.append(payload)
                 continue
-            retrieved = await self._retrieve_payload(payload) if size < TOO_LARGE else build_too_large()
+            retrieved = await retrieve_payload(self, payload) if size < TOO_LARGE else build_too_large()
             size += retrieved.ByteSize()
             found.append(retrieved)
         return found
 
-    def _decode_reference(self, payload: Payload) -> ExternalStorageReference | None:
+    def decode_reference(self, payload: Payload) -> ExternalStorageReference | None:
+        """Return the reference that a payload holds; for one that cannot be parsed, one that leads nowhere."""
         try:
-            return super()._decode_reference(payload)
+            return super().decode_reference(payload)
         except Exception:
             return ExternalStorageReference(driver_name="unreadable")
 
-    def _get_driver_by_name(self, name: str) -> StorageDriver:
-        return self._driver_map.get(name) or MissingDriver()
+    def get_driver(self, name: str) -> StorageDriver:
+        """Return the driver with this name; where there is none, one that finds nothing."""
+        return next((driver for driver in self.drivers if driver.name() == name), MissingDriver())
 
 
 def build_data_converter(

@@ -60,7 +60,7 @@ from holdfast.plugin.host_worker import HostOptions, HostWorker, build_host_queu
 from holdfast.plugin.neighbours import Neighbours
 from holdfast.plugin.search_attributes import ensure_search_attributes
 from holdfast.plugin.telemetry import TelemetryInterceptor
-from holdfast.plugin.temporal_private import lift_deadlock_limit
+from holdfast.temporal_private import lift_deadlock_limit
 from holdfast.util.redaction import Redacted
 from holdfast.workflows.session import SessionWorkflow
 from holdfast.workflows.turn import TurnWorkflow

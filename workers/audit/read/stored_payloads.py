@@ -14,7 +14,6 @@ from typing import Any
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import (
     DataConverter,
-    ExternalStorage,
     StorageDriver,
     StorageDriverClaim,
     StorageDriverRetrieveContext,
@@ -43,21 +42,24 @@ class Reference:
 Fetch = Callable[[Reference], Awaitable[Payload]]
 
 
+async def _fetch_nothing(reference: Reference) -> Payload:
+    return build_missing_payload(reference)
+
+
+@dataclasses.dataclass(frozen=True)
 class ReadOnlyStorage(TolerantStorage):
     """External storage to read from: references of every driver are followed by one function, nothing is stored."""
 
-    fetch: Fetch
+    fetch: Fetch = _fetch_nothing
 
     def find_reference(self, payload: Payload) -> Reference | None:
         """What a payload refers to, if it does."""
-        found = self._decode_reference(payload)
+        found = self.decode_reference(payload)
         return Reference(found.driver_name, tuple(sorted(found.claim_data.items()))) if found else None
 
-    def _get_driver_by_name(self, name: str) -> StorageDriver:
+    def get_driver(self, name: str) -> StorageDriver:
+        """A driver that follows references by `fetch`, whatever its name."""
         return _ReadOnlyDriver(name, self.fetch)
-
-    def _with_store_context(self, ctx: StorageDriverStoreContext) -> ExternalStorage:
-        return self
 
 
 class _ReadOnlyDriver(StorageDriver):
@@ -83,17 +85,17 @@ class _ReadOnlyDriver(StorageDriver):
 
 def build_read_only_converter(converter: DataConverter, fetch: Fetch) -> DataConverter:
     """The same converter, that reads what lies outside by a function and stores nothing."""
-    storage = ReadOnlyStorage(drivers=[_ReadOnlyDriver("audit", fetch)], payload_size_threshold=THRESHOLD)
-    object.__setattr__(storage, "fetch", fetch)
+    storage = ReadOnlyStorage([_ReadOnlyDriver("audit", fetch)], payload_size_threshold=THRESHOLD, fetch=fetch)
     return dataclasses.replace(converter, external_storage=storage)
 
 
 def build_storage_fetch(converter: DataConverter) -> Fetch:
     """Follows references by the drivers of a converter."""
     storage = converter.external_storage
+    drivers = {driver.name(): driver for driver in storage.drivers} if storage else {}
 
     async def fetch_by_driver(reference: Reference) -> Payload:
-        driver = storage._get_driver_by_name(reference.driver) if storage else None
+        driver = drivers.get(reference.driver)
         if driver is None:
             return build_missing_payload(reference)
         claim = StorageDriverClaim(claim_data=dict(reference.claim))
@@ -128,10 +130,6 @@ async def decode_payloads(converter: DataConverter, payloads: Sequence[Payload])
         except Exception:  # whatever a payload may be
             found.append(None)
     return found
-
-
-async def _fetch_nothing(reference: Reference) -> Payload:
-    return build_missing_payload(reference)
 
 
 _PROBE = ReadOnlyStorage(drivers=[_ReadOnlyDriver("probe", _fetch_nothing)])
