@@ -17,8 +17,7 @@ from holdfast.activities.policy.subject.command_patterns import END_MARK, quote_
 from holdfast.activities.policy.subject.shell_commands import CommandReading
 from holdfast.activities.policy.subject.subject import CallKind, Subject
 from holdfast.activities.shell.programs.program import Program
-from holdfast.activities.shell.programs.program_effects import is_harmless
-from holdfast.activities.shell.programs.subcommands import find_subcommand
+from holdfast.activities.shell.programs.program_effects import find_subcommand, is_harmless
 from holdfast.domain.approvals.approval import DecisionAction, Offer, Scope
 from holdfast.domain.approvals.grants import Grant
 from holdfast.util.globs import escape_glob

@@ -22,8 +22,7 @@ from holdfast.activities.policy.subject.shell_commands import rebuild_understood
 from holdfast.activities.policy.subject.subject import BUILT_IN, CallKind, Subject
 from holdfast.activities.policy.subject.ternary import Truth
 from holdfast.activities.shell.programs.option_effects import find_effects
-from holdfast.activities.shell.programs.own_approval import needs_own_answer
-from holdfast.activities.shell.programs.subcommands import may_do_more
+from holdfast.activities.shell.programs.program_effects import may_do_more, needs_own_approval
 from holdfast.domain.approvals.approval import Scope
 from holdfast.domain.base import describe_problems
 from holdfast.errors import BadInput
@@ -148,7 +147,7 @@ class GrantRule:
         else:
             yield facts.subject.sets_variables or bool(facts.reading and facts.reading.extra_effects)
             yield any(
-                None in program.words or find_effects(program) or needs_own_answer(program) for program in programs
+                None in program.words or find_effects(program) or needs_own_approval(program) for program in programs
             )
 
 

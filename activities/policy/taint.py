@@ -10,8 +10,7 @@ from holdfast.activities.policy.conditions import CallFacts
 from holdfast.activities.policy.protection.protected_files import ProtectedFiles
 from holdfast.activities.policy.subject.shell_commands import CommandReading
 from holdfast.activities.policy.subject.subject import Subject
-from holdfast.activities.shell.programs.interpreters import may_bring_in
-from holdfast.activities.shell.programs.program_effects import is_harmless
+from holdfast.activities.shell.programs.program_effects import is_harmless, may_bring_in
 
 
 def may_take_in(call: Subject | CallFacts, *, open_world: bool = False) -> bool:

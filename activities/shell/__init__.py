@@ -1,1 +1,1 @@
-"""Shell commands, read without running them: what a command would run, and which of it is known."""
+"""Shell commands, analysed without running them: what a command would run, and what is known of that. No rules."""

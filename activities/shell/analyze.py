@@ -1,7 +1,7 @@
-"""What a shell command would run, told without running it.
+"""Analyses a shell command: which programs it would run, without running it (S30).
 
-`analyse_command` tells: every program in chains, pipes, substitutions, functions, here-documents and wrappers, by its
-own words, and every reason why that may not be all. It judges nothing: `program_effects` and the policy do.
+Every program in chains, pipes, substitutions, functions, here-documents and wrappers, by its own words, and every
+reason why that may not be all. Nothing is judged here: `programs.program_effects` and the policy do that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from holdfast.activities.shell.parser.syntax_tree import (
     Word,
 )
 from holdfast.activities.shell.programs import builtins
-from holdfast.activities.shell.programs.interpreters import may_interpret_code
 from holdfast.activities.shell.programs.program import (
     NOWHERE,
     Analysis,
@@ -33,15 +32,14 @@ from holdfast.activities.shell.programs.program import (
     RedirectionKind,
     Step,
 )
+from holdfast.activities.shell.programs.program_effects import may_interpret_code
 from holdfast.activities.shell.programs.variables import explain_dangerous
 from holdfast.activities.shell.programs.wrappers import InnerCode, InnerProgram, unwrap_program
 
-__all__ = ["Analysis", "Program", "Redirection", "Step", "analyse_command", "rebuild_command"]
-
 MAX_DEPTH = 8
-"""How deep wrappers may be inside each other."""
+"""Levels of nested wrappers."""
 MAX_PROGRAMS = 500
-"""Programs: more is no command but a program of its own."""
+"""Programs of one command that are listed."""
 
 _NAME = re.compile(r"[A-Za-z0-9_./@:,^\[][A-Za-z0-9_./+@:,^%-]*")
 _KINDS: dict[str, RedirectionKind] = {
@@ -53,7 +51,7 @@ _CHAINS: dict[str, Operator] = {"|": "|", "|&": "|&", "&&": "&&", "||": "||", ";
 
 
 def analyse_command(command: str) -> Analysis:
-    """Tell what a command would run. Never raises: what is not known is said."""
+    """Find what a command would run. Never raises for any text: what is unknown becomes a doubt."""
     found = _Findings()
     script = found.walk_code(command, _Context())
     uncertain = tuple(dict.fromkeys(found.doubts))
@@ -62,14 +60,14 @@ def analyse_command(command: str) -> Analysis:
 
 
 def rebuild_command(analysis: Analysis) -> str | None:
-    """The command rebuilt from the words that were judged, so that these are what runs; None unless it is simple."""
+    """The command rebuilt from the analysed words, so that exactly these run; None unless it is a plain chain."""
     texts = [(step.operator, _format_program(step.program)) for step in analysis.steps]
     return "".join(f" {operator} {text}" if operator else text for operator, text in texts) or None
 
 
 @dataclass(frozen=True)
 class _Context:
-    """What a command stands in."""
+    """What surrounds a command."""
 
     wrappers: tuple[str, ...] = ()
     redirections: tuple[Redirection, ...] = ()
@@ -88,17 +86,17 @@ class _Runner(TypedDict):
 
 
 class _Findings:
-    """What was found so far, in the order it was written."""
+    """The programs and doubts that were found so far, in the order of the command."""
 
     def __init__(self) -> None:
         self.programs: list[Program] = []
         self.doubts: list[str] = []
         self.writes: list[str | None] = []
         self.nested = False
-        """Commands inside words were read too."""
+        """Commands inside words were parsed too."""
 
     def walk_code(self, text: str, context: _Context) -> Script | None:
-        """Read commands and walk them."""
+        """Parse commands, and collect what they run. None when they are nested too deeply."""
         if context.depth > MAX_DEPTH:
             self.doubts.append("it is nested too deeply")
             return None
@@ -165,7 +163,7 @@ class _Findings:
             self.doubts.append(reason)
 
     def _walk_program(self, program: Program, context: _Context) -> None:
-        """List a program, and what it runs."""
+        """Add a program, and the programs that it runs."""
         if context.depth > MAX_DEPTH or len(self.programs) >= MAX_PROGRAMS:
             self.doubts.append("there is too much of it")
             return
@@ -219,7 +217,7 @@ def _build_wrapped(program: Program, inner: InnerProgram, context: _Context) -> 
 
 
 def _find_runner(program: Program, inner: InnerProgram) -> _Runner:
-    """The outermost runner of a program, as long as the words were passed on as they stand."""
+    """The outermost runner of a program, as long as its words are passed on unchanged."""
     if program.runner and inner.words == program.words[-len(inner.words) :]:
         return {"runner": program.runner, "runner_at": program.runner_at}
     if inner.runner_at is not None:
@@ -238,7 +236,7 @@ def _build_redirection(redirect: Redirect) -> Redirection:
 
 
 def _list_steps(script: Script) -> tuple[Step, ...]:
-    """The chain a script is; nothing when it is more than a plain one."""
+    """The steps of a plain chain; empty for any other script."""
     steps: list[Step] = []
     for link in script.links:
         if link.background or link.pipeline.prefixes:

@@ -1,8 +1,9 @@
-"""Reading a command twice: by our own reader, which decides, and by tree-sitter's grammar of bash, which may object.
+"""Parses a command twice: by our own parser, which decides, and by tree-sitter's grammar of bash, which may object.
 
-The grammar is well known and forgiving, and disagrees with bash in places. Ours is small and strict, and refuses what
-it does not know. So ours says what runs; where the other one sees an error, or a program that ours does not, nobody
-can be sure. When ours gives up, the other one still names what it sees: a person should see it too.
+That grammar is lenient, and disagrees with bash in places: `git pu\\<newline>sh` is two words to it. Ours is small and
+strict, and refuses what it does not know. So ours says what runs; where tree-sitter sees an error, or a program that
+ours does not see, the command is uncertain. When ours gives up, the programs that tree-sitter sees are still shown to
+the person who decides. It runs in a process of its own, because it may crash (0.26.0 corrupts memory).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from holdfast.activities.shell import tree_sitter
+from holdfast.activities.process.sidecar import HelperProcess
 from holdfast.activities.shell.parser.compound_commands import CommandReader
 from holdfast.activities.shell.parser.syntax_tree import (
     CompoundCommand,
@@ -25,11 +26,11 @@ from holdfast.activities.shell.parser.syntax_tree import (
 )
 
 MAX_LENGTH = 20_000
-"""Characters: more is no command but a file."""
-
+"""Characters of a command; a longer one is not parsed."""
 MAX_SECOND_LENGTH = 2_000
-"""Characters the other reader looks at when ours gives up: it is slow at what cannot be read."""
-
+"""Characters of an unreadable command that tree-sitter parses: it is slow with errors."""
+CPU_SECONDS = 1.0
+TREE_SITTER = HelperProcess("holdfast.activities.shell.tree_sitter_worker", cpu_seconds=CPU_SECONDS)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _UNSEEN_KINDS = frozenset(["Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"])
@@ -37,19 +38,33 @@ _UNSEEN_KINDS = frozenset(["Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"])
 
 @dataclass(frozen=True)
 class ParsedCommand:
-    """A command as it was read."""
+    """The syntax tree of a command."""
 
     script: Script
     doubts: tuple[str, ...]
-    """Why it may be read otherwise."""
+    """Reasons why bash may read it otherwise."""
+
+
+@dataclass(frozen=True)
+class TreeSitterResult:
+    """What tree-sitter sees in a command."""
+
+    has_error: bool
+    names: tuple[str, ...]
+    """The names of all programs."""
+    commands: tuple[tuple[str, ...], ...]
+    """The words of the first programs, as they are written."""
 
 
 def parse_command(command: str, *, posix: bool = False) -> ParsedCommand:
-    """Read a command; one that cannot be read is full of doubts."""
+    """Parse a command. Never raises: what cannot be parsed has an incomplete tree and doubts.
+
+    `posix`: another shell than bash will read it.
+    """
     if len(command) > MAX_LENGTH:
         return ParsedCommand(Script(()), (f"it is longer than {MAX_LENGTH:,} characters",))
-    doubts = _list_unseen(command)
-    if "\0" in command or not _is_encodable(command):
+    doubts = _list_invisible(command)
+    if "\0" in command or any("\ud800" <= character <= "\udfff" for character in command):
         return ParsedCommand(Script(()), tuple(doubts or ["it holds characters that are none"]))
     try:
         script = CommandReader(command, doubts, posix=posix).read_whole()
@@ -59,39 +74,41 @@ def parse_command(command: str, *, posix: bool = False) -> ParsedCommand:
     return ParsedCommand(script, (*doubts, *_list_objections(command, script)))
 
 
-def _is_encodable(command: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in command)
+def ask_tree_sitter(command: str) -> TreeSitterResult | None:
+    """What tree-sitter sees in a command; None when it crashed or took too long."""
+    answer = TREE_SITTER.ask(command)
+    if answer is None:
+        return None
+    return TreeSitterResult(answer["has_error"], tuple(answer["names"]), tuple(map(tuple, answer["commands"])))
 
 
-def _list_unseen(command: str) -> list[str]:
-    """Characters a person does not see, or sees as something else."""
+def _list_invisible(command: str) -> list[str]:
+    """Doubts about characters that a person does not see, or sees as something else."""
     doubts = []
     if found := _CONTROL.search(command):
         doubts.append(f"it holds the control character {found[0]!r}")
-    if not command.isascii():
-        for character in command:
-            if not character.isascii() and (
-                unicodedata.category(character) in _UNSEEN_KINDS
-                or character in _UNSEEN
-                or "\ufe00" <= character <= "\ufe0f"
-            ):
-                doubts.append(f"it holds the invisible character U+{ord(character):04X}")
-                break
+    invisible = (character for character in command if not character.isascii() and _is_invisible(character))
+    doubts += [f"it holds the invisible character U+{ord(one):04X}" for one in list(invisible)[:1]]
     return doubts
 
 
+def _is_invisible(character: str) -> bool:
+    kind = unicodedata.category(character)
+    return kind in _UNSEEN_KINDS or character in _UNSEEN or "\ufe00" <= character <= "\ufe0f"
+
+
 def _list_objections(command: str, script: Script) -> list[str]:
-    seen = tree_sitter.ask_other_reader(command)
+    seen = ask_tree_sitter(command)
     if seen is None:
-        return ["a second reader could not read it to its end"]
+        return ["the second parser did not finish"]
     if seen.has_error:
-        return ["two readers of it disagree"]
+        return ["two parsers of bash disagree about it"]
     ours = set(_list_names(script))
-    return [f"two readers of it disagree about {name[:40]!r}" for name in seen.names if name not in ours]
+    return [f"two parsers of bash disagree about {name[:40]!r}" for name in seen.names if name not in ours]
 
 
 def _list_names(script: Script) -> Iterator[str]:
-    """Whatever may look like a program to the other reader."""
+    """Everything that tree-sitter may take for the name of a program."""
     for link in script.links:
         yield from link.pipeline.prefixes
         for command in link.pipeline.commands:
@@ -121,8 +138,8 @@ def _list_word_names(word: Word) -> Iterator[str]:
 
 
 def _build_second_script(command: str) -> Script:
-    """What the other reader makes of it: enough to name programs, not to decide on them."""
-    seen = tree_sitter.ask_other_reader(command) if len(command) <= MAX_SECOND_LENGTH else None
+    """The programs that tree-sitter sees: enough to show them, not to decide on them."""
+    seen = ask_tree_sitter(command) if len(command) <= MAX_SECOND_LENGTH else None
     commands = [
         SimpleCommand(tuple(map(_build_second_word, words)), (), ()) for words in (seen.commands if seen else ())
     ]

@@ -1,4 +1,4 @@
-"""Tree-sitter's grammar of bash, for a process of its own (`sidecar.py`): a command that kills it kills it alone."""
+"""Parses commands with tree-sitter's grammar of bash, in a helper process (`process.sidecar`)."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
-MOST_COMMANDS = 50
+MAX_COMMANDS = 50
 _COMMANDS = frozenset(["command", "declaration_command", "unset_command", "test_command"])
 _PARSER = Parser(Language(tree_sitter_bash.language()))
 
 
 def answer(command: str) -> dict[str, Any]:
-    """Does it see an error, which programs does it see, and the words of the first ones."""
+    """The fields of a `TreeSitterResult`: an error, the names of all programs, the words of the first ones."""
     names: dict[str, None] = {}
     commands: list[list[str]] = []
     root = _PARSER.parse(command.encode()).root_node
     for node in _walk_nodes(root):
         if node.type == "command_name":
             names[_read_text(node)] = None
-        elif node.type in _COMMANDS and len(commands) < MOST_COMMANDS:
+        elif node.type in _COMMANDS and len(commands) < MAX_COMMANDS:
             parts = (part for part in node.children if "redirect" not in part.type and "assignment" not in part.type)
             commands.append([_read_text(part) for part in parts])
     return {"has_error": root.has_error, "names": list(names), "commands": commands}

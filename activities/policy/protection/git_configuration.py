@@ -24,8 +24,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from holdfast.activities.policy.subject.shell_commands import CommandReading
-from holdfast.activities.shell.programs.program import Program
-from holdfast.activities.shell.reached_folders import find_reached_folders
+from holdfast.activities.shell.programs.program import Program, find_reached_folders
 from holdfast.util.text import escape_controls, shorten_text
 
 GIT_SECONDS = 5.0

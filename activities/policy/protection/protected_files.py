@@ -27,9 +27,8 @@ from holdfast.activities.policy.protection.code_files import explain_code_file
 from holdfast.activities.policy.subject.shell_commands import CommandReading
 from holdfast.activities.policy.subject.subject import FOLDER_ARGUMENT, Subject
 from holdfast.activities.shell.programs.option_effects import find_effects, may_run_unseen
-from holdfast.activities.shell.programs.program import NOWHERE, Program
+from holdfast.activities.shell.programs.program import NOWHERE, Program, find_reached_folders
 from holdfast.activities.shell.programs.program_effects import is_harmless
-from holdfast.activities.shell.reached_folders import find_reached_folders
 from holdfast.domain.calls.tool import Effect
 
 MAX_FILES = 2_000

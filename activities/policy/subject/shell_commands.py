@@ -15,16 +15,16 @@ from holdfast.activities.policy.subject.command_patterns import Phrase, Words
 from holdfast.activities.policy.subject.ternary import Truth, combine_all, combine_any, to_truth
 from holdfast.activities.shell.analyze import analyse_command, rebuild_command
 from holdfast.activities.shell.programs.builtins import is_builtin
-from holdfast.activities.shell.programs.interpreters import may_run_files
 from holdfast.activities.shell.programs.option_effects import find_effects, is_known, may_run_unseen
 from holdfast.activities.shell.programs.program import NOWHERE, Analysis, Program
 from holdfast.activities.shell.programs.program_effects import (
     explain_destructive,
     explain_destructive_write,
     is_harmless,
+    may_run_files,
 )
-from holdfast.activities.shell.programs.runners import list_runner_phrases
 from holdfast.activities.shell.programs.scripts import Effect
+from holdfast.activities.shell.programs.wrappers import list_runner_phrases
 from holdfast.util.text import escape_controls, shorten_text
 
 _ELSEWHERE = re.compile(r"(^|[=:,@'\"\s])[/~]|(^|[/=:,])\.\.(/|$)|^-.*(/|\.\.)", re.DOTALL)

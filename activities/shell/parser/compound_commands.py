@@ -1,10 +1,10 @@
-"""Reading compound commands: groups, loops, conditions, cases, tests and functions."""
+"""Parses compound commands: groups, loops, conditions, cases, tests and functions."""
 
 from __future__ import annotations
 
 import re
 
-from holdfast.activities.shell.parser.simple_commands import Grammar
+from holdfast.activities.shell.parser.simple_commands import SimpleCommandReader
 from holdfast.activities.shell.parser.syntax_tree import (
     CompoundCommand,
     Link,
@@ -18,7 +18,7 @@ from holdfast.activities.shell.parser.syntax_tree import (
 from holdfast.activities.shell.programs.variables import VARIABLE_NAME, explain_dangerous
 
 FUNCTION_NAME = re.compile(r"[A-Za-z0-9_:.@+-]+")
-"""Names of functions that are surely names."""
+"""Names of functions that are certain."""
 _CALCULATION = re.compile(r"\(\(([A-Za-z0-9_ \t+*/%<>=!&|?:,$^~-]*)\)\)")
 _NUMBERS = frozenset(["-eq", "-ne", "-lt", "-le", "-gt", "-ge"])
 _IN_TEST = re.compile(r"&&|\|\||[()<>]|!(?=[ \t])")
@@ -26,11 +26,11 @@ _EXPRESSION = re.compile(r"[^()|<>&;\s'\"`\\]+(?=\s)")
 _TERMINATOR = re.compile(r";;&|;;|;&")
 
 
-class CommandReader(Grammar):
-    """The whole of it."""
+class CommandReader(SimpleCommandReader):
+    """The parser of commands."""
 
     def read_compound(self, keyword: str) -> CompoundCommand:
-        """Read what begins with a keyword, or with a parenthesis."""
+        """Parse the compound command that begins with this keyword or a parenthesis. Raises Unreadable."""
         if keyword == "(":
             return self._read_calculation() if self.is_at("((") else self._finish_compound(self._read_subshell())
         self.at += len(keyword)
@@ -52,7 +52,7 @@ class CommandReader(Grammar):
         return self._read_coproc() if keyword == "coproc" else self._finish_compound(readers[keyword]())
 
     def _finish_compound(self, compound: CompoundCommand) -> CompoundCommand:
-        """Read the redirections after it."""
+        """Parse the redirections behind a compound command."""
         redirects: list[Redirect] = []
         self.skip_blanks()
         while self.read_redirect(redirects):
@@ -76,7 +76,7 @@ class CommandReader(Grammar):
         return CompoundCommand("subshell", (script,))
 
     def _read_filled(self, end: str = "") -> Script:
-        """A list that may not be empty."""
+        """Parse a list that must not be empty."""
         script = self.read_commands(end)
         if not script.links:
             raise Unreadable("a list of commands is empty")
@@ -166,7 +166,7 @@ class CommandReader(Grammar):
                 return words
 
     def _read_test(self) -> CompoundCommand:
-        """What stands between `[[` and `]]`: the words may run something, the operators do not."""
+        """Parse up to `]]`. The words may run something, the operators do not."""
         words: list[Word] = []
         self.skip_newlines()
         while not (self.is_at("]]") and self.peek(2) in ("", *" \t\n;&|()<>")):
@@ -203,7 +203,7 @@ class CommandReader(Grammar):
         return self.read_function(name)
 
     def read_function(self, name: Word) -> CompoundCommand:
-        """Read the body of a function."""
+        """Parse the body of a function. Raises Unreadable."""
         if not name.bare or name.value is None or FUNCTION_NAME.fullmatch(name.value) is None:
             raise Unreadable("the name of a function is not clear")
         self.skip_newlines()

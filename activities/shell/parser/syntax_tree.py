@@ -1,4 +1,4 @@
-"""The parts of a command, as they were written: what the reader builds, and the analysis walks."""
+"""The syntax tree of a command: what the parser builds and the analysis walks."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from dataclasses import dataclass
 
 
 class Unreadable(Exception):
-    """Bash may read this, we do not: everything after it is unknown."""
+    """Our parser does not know this construct, which bash may accept. The message says why."""
 
 
 @dataclass(frozen=True)
 class Word:
-    """One word."""
+    """One word of a command."""
 
     text: str
     value: str | None
-    """What it stands for; None when only running tells."""
+    """The word without quotes; None when only running the command tells."""
     bare: bool
-    """Nothing in it is quoted or escaped, so it may be a keyword."""
+    """Nothing in it is quoted or escaped: it may be a keyword."""
     scripts: tuple[Script, ...] = ()
-    """What runs to make it: substitutions of commands and processes."""
+    """The substitutions of commands and processes in it."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,15 @@ class Assignment:
 
     name: str
     word: Word
-    """Only the value."""
+    """The value."""
     appends: bool = False
     elements: tuple[Word, ...] = ()
-    """Those of a list: `name=(a b)`."""
+    """The elements of an array: `name=(a b)`."""
 
 
 @dataclass(frozen=True)
 class Redirect:
-    """`2> file`; of a here-document only its beginning."""
+    """`2> file`; for a here-document, without its body."""
 
     descriptor: str
     operator: str
@@ -45,7 +45,7 @@ class Redirect:
 
 @dataclass(frozen=True)
 class SimpleCommand:
-    """A program with its words, or only assignments or redirections."""
+    """A program with its words, or assignments and redirections alone."""
 
     words: tuple[Word, ...]
     assignments: tuple[Assignment, ...]
@@ -54,14 +54,14 @@ class SimpleCommand:
 
 @dataclass(frozen=True)
 class CompoundCommand:
-    """A group, loop, condition, case or test: we ask what it may run, not when."""
+    """A group, loop, condition, case or test. What it may run is kept, not when."""
 
     kind: str
     scripts: tuple[Script, ...]
     words: tuple[Word, ...] = ()
     redirects: tuple[Redirect, ...] = ()
     name: str = ""
-    """Of a function, or of the variable of a loop."""
+    """The name of a function, or of the variable of a loop."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Pipeline:
 
 @dataclass(frozen=True)
 class Link:
-    """One pipeline of a list, what connects it to the one before, and whether it runs in the background."""
+    """One pipeline of a list, with the operator that connects it to the one before."""
 
     operator: str
     pipeline: Pipeline
@@ -89,4 +89,4 @@ class Script:
 
     links: tuple[Link, ...]
     bodies: tuple[Word, ...] = ()
-    """Those of the here-documents in it."""
+    """The bodies of its here-documents."""

@@ -1,7 +1,7 @@
-"""Reading words as bash does: quotes, escapes, and everything that begins with a dollar sign.
+"""Parses words as bash does: quotes, escapes, and everything that begins with a dollar sign.
 
-The reader knows less than bash on purpose. What it does not know is never guessed: `Unreadable` ends the reading, a
-doubt is noted where only the meaning is unknown and the end of the construct is not.
+It knows less than bash on purpose, and never guesses. Where the end of a construct is unknown, `Unreadable` ends the
+parsing; where only its meaning is unknown, a doubt is added.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from holdfast.activities.shell.parser.syntax_tree import Script, Unreadable, Wor
 from holdfast.activities.shell.programs.variables import explain_dangerous
 
 MAX_DEPTH = 30
-"""How deep constructs may nest: more is unreadable to a person too, and would end our own stack."""
+"""Levels of nested constructs; more could exceed the recursion limit."""
 ENDS_WORD = frozenset(" \t\n;&|()<>")
 
 _PLAIN = re.compile(r"""[^ \t\n;&|()<>\\'"$`*?\[{~]+""")
@@ -39,7 +39,7 @@ _LETTERS = {
 
 @dataclass
 class _WordBuilder:
-    """A word while it is read."""
+    """A word while it is parsed."""
 
     pieces: list[str] = field(default_factory=list)
     known: bool = True
@@ -53,7 +53,7 @@ class _WordBuilder:
 
     @property
     def last_character(self) -> str:
-        """The last character so far, or nothing."""
+        """The last character so far; empty at the beginning."""
         return self.pieces[-1][-1] if self.pieces else ""
 
     def mark_unknown(self) -> None:
@@ -68,7 +68,7 @@ class _WordBuilder:
 
 
 class WordReader(ABC):
-    """A text and a place in it."""
+    """The text of a command and the index of the next character; it parses words."""
 
     def __init__(self, text: str, doubts: list[str], *, posix: bool = False, depth: int = 0) -> None:
         if depth > MAX_DEPTH:
@@ -81,42 +81,42 @@ class WordReader(ABC):
 
     @abstractmethod
     def read_nested(self, end: str) -> Script:
-        """Read commands up to and with `end`."""
+        """Parse commands up to `end`, and move behind it."""
 
     @abstractmethod
     def build_inner_reader(self, text: str) -> WordReader:
-        """A reader of a part that bash takes out first and reads on its own."""
+        """A parser for a part that bash takes out first and parses on its own."""
 
     @abstractmethod
     def read_whole(self) -> Script:
-        """Read commands to the end of the text."""
+        """Parse commands to the end of the text."""
 
     def add_doubt(self, reason: str) -> None:
-        """Note why the meaning is not known."""
+        """Add a reason why bash may read the command otherwise."""
         self.doubts.append(reason)
 
     def note_bash_only(self, what: str) -> None:
-        """Note a construct that only bash has, when another shell will read it."""
+        """Add a doubt about a construct that only bash has, when another shell will read it."""
         if self.posix:
             self.add_doubt(f"{what} means something else to another shell than bash")
 
     def peek(self, ahead: int = 0) -> str:
-        """A character, or nothing at the end."""
+        """The next character, or one `ahead`; empty at the end."""
         place = self.at + ahead
         return self.text[place] if place < len(self.text) else ""
 
     def is_at(self, *texts: str) -> bool:
-        """Whether one of these comes next."""
+        """Does one of these texts come next?"""
         return self.text.startswith(texts, self.at)
 
     def take_match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """Move past a match that begins here."""
+        """Move behind a match that begins here; None when there is none."""
         if found := pattern.match(self.text, self.at):
             self.at = found.end()
         return found
 
     def read_word(self, *, before_parenthesis: bool = False) -> Word:
-        """Read one word, which begins here."""
+        """Parse the word that begins here. Raises Unreadable."""
         start, building = self.at, _WordBuilder()
         while (character := self.peek()) and (character not in ENDS_WORD or self.is_at("<(", ">(")):
             if character in "<>" and self.at > start:
@@ -143,7 +143,7 @@ class WordReader(ABC):
             self._read_special(building, character)
 
     def _read_special(self, building: _WordBuilder, character: str) -> None:
-        """A pattern, a brace, or the tilde of a home folder."""
+        """Parse a pattern, a brace, or the tilde of a home folder."""
         if character in "*?[" or (character == "~" and building.last_character in ("", "=", ":")):
             building.mark_unknown()
         elif character == "{":
@@ -175,7 +175,7 @@ class WordReader(ABC):
         self.at += 2
 
     def _read_double(self, building: _WordBuilder, plain: re.Pattern[str]) -> None:
-        """Up to the closing quote, or the end of a here-document."""
+        """Parse up to the closing quote, or to the end of a here-document."""
         body = plain is _IN_BODY
         while character := self.peek():
             if found := self.take_match(plain):
@@ -200,7 +200,7 @@ class WordReader(ABC):
         self.at += 2
 
     def read_as_body(self) -> Word:
-        """The whole text, as the body of a here-document whose delimiter is not quoted."""
+        """Parse the whole text as the body of a here-document whose delimiter is not quoted."""
         building = _WordBuilder(bare=False)
         self._read_double(building, _IN_BODY)
         return building.build(self.text)
@@ -248,7 +248,7 @@ class WordReader(ABC):
         building.mark_unknown()
 
     def check_arithmetic(self, text: str) -> None:
-        """Bash evaluates what a variable holds, and that may run a command."""
+        """Add a doubt about variables in a calculation: bash evaluates their content, which may run a command."""
         if re.search(r"[A-Za-z_$]", text):
             self.add_doubt("it calculates with variables, whose content bash evaluates")
 
@@ -295,7 +295,7 @@ class WordReader(ABC):
 
 
 def _unescape_character(found: re.Match[str]) -> str:
-    """What an escape stands for; NUL for what depends on the locale, or cannot be in a word."""
+    """The character of an escape; NUL for one that depends on the locale or cannot be in a word."""
     octal, hexadecimal, short, long, letter = found.groups()
     if letter is not None:
         return "\0" if letter in "cxuU" else _LETTERS.get(letter, found[0])

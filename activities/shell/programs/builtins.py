@@ -1,11 +1,11 @@
-"""Commands of the shell itself that change what later commands mean, or evaluate their words."""
+"""Commands of the shell itself: those that change what later commands mean, or evaluate their words, are a doubt."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
 
-from holdfast.activities.shell.programs.option_tables import Doubt, Options, parse_options
+from holdfast.activities.shell.programs.option_parser import Doubt, Options, parse_options
 from holdfast.activities.shell.programs.program import Program
 from holdfast.activities.shell.programs.variables import VARIABLE_NAME, explain_dangerous
 
@@ -40,12 +40,12 @@ _QUOTED = re.compile(r'"[^"]*"')
 
 
 def is_builtin(name: str) -> bool:
-    """Is it a command of the shell itself, that runs nothing of what it is given unless a check says so?"""
+    """Is it a command of the shell itself?"""
     return name in _ALWAYS_DOUBTED or name in _CHECKS or name in _OTHER_BUILTINS
 
 
 def explain_doubt(program: Program) -> str | None:
-    """Why a command of the shell leaves doubt; None for every other."""
+    """Why a command of the shell makes the analysis uncertain; None when it does not, and for programs."""
     name = program.name or ""
     if name in _ALWAYS_DOUBTED:
         return _ALWAYS_DOUBTED[name]
@@ -56,7 +56,7 @@ def explain_doubt(program: Program) -> str | None:
 
 
 def _explain_declaration(program: Program) -> str | None:
-    # Only under its plain name, and to bash, is a value one word whatever it holds.
+    # Bash does not split the value of an assignment; under another name, or in another shell, it is split into words.
     plain = program.texts[0] == program.words[0] and _SPLITTING_WRAPPERS.isdisjoint(program.wrappers)
     for word, text in zip(program.words[1:], program.texts[1:], strict=True):
         if word is None and not plain:

@@ -1,8 +1,8 @@
-"""Options that go further than the name of a program suggests, found among its words.
+"""Finds the options of a program that do more than its name suggests: `sort -o FILE`, `tar --to-command`.
 
-The table is data: `option_effects.toml`. An option that it does not have, of a program that it has, is "unknown", and
-treated like one that does anything. Values are looked at as options too: where the table is wrong about whether an
-option takes a value, too much is found, not too little.
+The table is `option_effects.toml`. An option that it lacks, of a program that it has, is "unknown" and treated as if it
+did anything. Values are examined as options too: if the table is wrong about which options take one, too many effects
+are found, not too few.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from holdfast.activities.shell.programs.option_tables import cannot_be_option
+from holdfast.activities.shell.programs.option_parser import cannot_be_option
 from holdfast.activities.shell.programs.program import Program
 from holdfast.activities.shell.programs.scripts import Effect, find_script_effects
 
@@ -25,20 +25,20 @@ _OPTION = re.compile(r"(-\S+?)(::|:2|:)?")
 _VALUES = {None: 0, "::": 0, ":": 1, ":2": 2}
 _VERSION = re.compile(r"-?[0-9][0-9.]*")
 _SCRIPT_FILES = frozenset(["-f", "--file", "-E", "--exec", "--from-file"])
-"""Their value is the file of a script: no operand is one."""
+"""Options whose value is the file of a script, so that no operand is a script."""
 _COMMON_OPTIONS = "--help --version"
 
 
 @dataclass(frozen=True)
 class OptionEffect:
-    """A word by which a program goes further than its name suggests."""
+    """A word by which a program does more than its name suggests."""
 
     place: int
     option: str
-    """The word as far as it names the option: `--output` of `--output=f`."""
+    """The part of the word that names the option: `--output` of `--output=f`."""
     effect: Effect
     wrapped: bool = False
-    """It is followed by a command, which is judged by its own words."""
+    """A command follows, which is judged by its own words."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,14 @@ class _OptionEntry:
     effect: str
     """An Effect, "harmless" or "wrapped"."""
     values: int
-    """How many further words it takes when its own word holds no value."""
+    """Further words that it takes when its own word holds no value."""
     takes_rest: bool
-    """In a word of combined letters, what follows is its value."""
+    """In a word of combined letters, the rest is its value."""
 
 
 @dataclass(frozen=True)
 class _Table:
-    """What is known of one program or subcommand."""
+    """The options of one program or subcommand."""
 
     entries: Mapping[str, _OptionEntry]
     style: str = "gnu"
@@ -70,7 +70,7 @@ class _Table:
 
     @property
     def has_effects(self) -> bool:
-        """Has it anything that is not harmless?"""
+        """Has any of its options an effect?"""
         return bool(self.operands or self.words) or any(one.effect != "harmless" for one in self.entries.values())
 
 
@@ -79,13 +79,13 @@ _NOTHING = _Table({})
 
 @lru_cache(maxsize=512)
 def find_effects(program: Program) -> tuple[OptionEffect, ...]:
-    """The words of a program that go further than its name suggests, by their place; none for a program not known."""
+    """The words of a program that have an effect, in their order; none for a program without a table."""
     found = _find_table(program)
     return () if found is None else tuple(sorted(_WordsReader(program, *found).read(), key=lambda one: one.place))
 
 
 def may_run_unseen(program: Program) -> bool:
-    """Is it given code, or may it run a program, that no word shows to be judged by itself?"""
+    """May it run code or a program that does not appear in its words?"""
     if program.interprets_code:
         return True
     found = _find_table(program)
@@ -97,7 +97,7 @@ def may_run_unseen(program: Program) -> bool:
 
 
 def is_known(name: str) -> bool:
-    """Is anything known of what a program of this name does with its words?"""
+    """Is it known what a program of this name does with its words?"""
     return name in _list_plain() or _find_table(Program((name,), (name,), (name,))) is not None
 
 
@@ -107,7 +107,7 @@ def _list_plain() -> frozenset[str]:
 
 
 def list_known_options() -> list[tuple[str, str, Effect, bool]]:
-    """Every option of the table that goes further: program, option, effect, and whether it takes a value."""
+    """Every option with an effect: program, option, effect, and whether it takes a value. For tests."""
     return [
         (name.replace(" *", " x"), option.rstrip("*"), _to_effect(entry.effect), entry.takes_rest)
         for name, table in _compile_tables().items()
@@ -121,7 +121,7 @@ def _is_interpreter(name: str) -> bool:
 
 
 def _find_table(program: Program) -> tuple[str, _Table] | None:
-    """The table of a program, under its own name or without a version or the `g` of GNU: `python3.11`, `gsort`."""
+    """The table of a program by its name, also without a version or the `g` of GNU: `python3.11`, `gsort`."""
     name = program.name or ""
     if name.startswith("git-"):
         return "git", _compile_tables().get(f"git {name[4:]}", replace(_NOTHING, subcommands=True))
@@ -137,7 +137,7 @@ def _load_raw() -> dict[str, dict[str, Any]]:
 
 @cache
 def _index_names() -> Mapping[str, str]:
-    """Every name of a program, and the table it is in."""
+    """Every name of a program, with the name of its table."""
     programs = {name: raw for name, raw in _load_raw().items() if " " not in name and name != "plain"}
     return {alias: name for name, raw in programs.items() for alias in (name, *raw.get("names", ()))}
 
@@ -168,7 +168,7 @@ def _compile_table(name: str) -> _Table:
 
 
 def _build_entries(name: str) -> dict[str, _OptionEntry]:
-    """The options of a table; its own come before those of the tables it is like."""
+    """The options of a table; its own override those of the tables that it is `like`."""
     raw = _load_raw()[name]
     found: dict[str, _OptionEntry] = {}
     for other in raw.get("like", ()):
@@ -183,7 +183,7 @@ def _build_entries(name: str) -> dict[str, _OptionEntry]:
 
 
 class _WordsReader:
-    """Reads the words of one program."""
+    """Finds the effects of the words of one program."""
 
     def __init__(self, program: Program, name: str, table: _Table) -> None:
         self._program = program
@@ -193,10 +193,10 @@ class _WordsReader:
         self._only_operands = False
         self._scripted = False
         self._waiting: list[str] = []
-        """Options whose values are still to come, the next one first."""
+        """Options whose values come next, in their order."""
 
     def read(self) -> Iterator[OptionEffect]:
-        """What goes further, in no order."""
+        """The effects, in no order."""
         words = self._program.words
         if self._table.style == "ps":
             yield from _read_ps(words)
@@ -282,7 +282,7 @@ class _WordsReader:
             self._waiting += [chosen] * entry.values
 
     def _find_option(self, name: str) -> str | None:
-        """The option that a long name, or the beginning of one, stands for; of several the one that goes further."""
+        """The option that a long name or its beginning stands for; of several, one with an effect."""
         entries = self._table.entries
         if name in entries:
             return name
@@ -377,7 +377,7 @@ _PS_NAMES = re.compile(
 
 
 def _read_ps(words: tuple[str | None, ...]) -> Iterator[OptionEffect]:
-    """`ps` shows environments for a bare `e`; and reads all words as bare letters when it does not understand them."""
+    """`ps` shows environments for a bare `e`, and parses every word as bare letters when it does not understand one."""
     known = [(place, word) for place, word in enumerate(words) if place and word is not None]
     understood = all(_PS_LETTERS.fullmatch(word) or _PS_NAMES.fullmatch(word) for _, word in known if word[:1] == "-")
     understood = understood and not any(_PS_LOOKS_UP.fullmatch(word) for _, word in known)

@@ -1,7 +1,7 @@
-"""Programs in the words of sed, awk and jq: what they do beside printing.
+"""Scripts of sed, awk and jq: what they do beside printing.
 
-Only what is surely understood is without effect. Where two readings of a script are possible, or none is, the effect is
-"unknown", as of an option that no table has.
+No effect is reported only for a script that is certainly understood. Where two readings are possible, or none, the
+effect is "unknown", as for an option that no table has.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _BRACKET = re.compile(r"\[\^?\]?(?:\[:[a-z]+:\]|[^\]])*\]")
 
 
 class _Unreadable(Exception):
-    """A script that is not understood."""
+    """The script is not understood."""
 
 
 def find_script_effects(language: str, script: str) -> frozenset[Effect]:
-    """What a script may do beside printing what it is given; empty when it surely does nothing else."""
+    """The effects of a script in `sed`, `awk` or `jq`; empty when it certainly only prints."""
     try:
         return frozenset(_LANGUAGES[language](script))
     except _Unreadable:
@@ -108,7 +108,7 @@ def _skip_address(script: str, at: int) -> int:
 
 
 def _skip_part(script: str, at: int, mark: str, *, replacement: bool = False) -> int:
-    """Move past `/…/` at its first mark. Seds differ in whether a mark in brackets ends it: then nobody knows."""
+    """Move behind `/…/`. Implementations of sed differ in whether a mark in brackets ends it: then it is unreadable."""
     if mark in ("", "\\", "\n"):
         raise _Unreadable
     plain = _find_closing(script, at + 1, mark, brackets=False)
@@ -142,7 +142,7 @@ _AWK_ACTS: Mapping[str, Effect] = {
 
 
 def _list_awk_effects(script: str) -> Iterator[Effect]:
-    """By tokens; a slash of which it is not sure whether it divides makes all of it unknown."""
+    """Token by token. A slash that may be a division or begin an expression makes the whole script unreadable."""
     at, before, printing, depth = 0, "", False, 0
     heads: list[bool] = []  # of each open parenthesis, whether it is that of an `if`: an expression may follow it
     while at < len(script):
@@ -171,7 +171,7 @@ def _list_awk_effects(script: str) -> Iterator[Effect]:
 
 
 def _is_division(before: str) -> bool:
-    """Whether a slash after this token divides, rather than begins an expression."""
+    """Does a slash behind this token divide, rather than begin an expression?"""
     if before in ("++", "--", "+", "-", "$"):
         raise _Unreadable
     return before not in _AWK_BEFORE_EXPRESSION and (before[-1].isalnum() or before[-1] in '_])."/')

@@ -1,25 +1,53 @@
 """Programs that run other programs: what they would run, by their own words.
 
-A wrapper that only passes on (`env`, `timeout`, `xargs`) is not judged itself, what it runs is; one that gives rights
-or leaves the machine (`sudo`, `ssh`) is judged as well. Options are known by table, and one that is not is a doubt.
+Three kinds. One that only passes on (`env`, `timeout`, `xargs`) is not judged itself, what it runs is. One that raises
+rights or leaves the machine (`sudo`, `ssh`) is judged as well. A runner (`npx`, `uv run`) may install what it runs, so
+a rule must cover the runner as well as the command. The tables are in `wrapper_tables`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from holdfast.activities.shell.programs.interpreters import SHELLS, is_commanded
-from holdfast.activities.shell.programs.option_tables import (
+from holdfast.activities.shell.programs.option_parser import (
     Doubt,
     Options,
     ParsedOptions,
     cannot_be_option,
     parse_options,
 )
-from holdfast.activities.shell.programs.program import Program
-from holdfast.activities.shell.programs.runners import read_runner
+from holdfast.activities.shell.programs.program import Program, Words, is_standard_folder
+from holdfast.activities.shell.programs.program_effects import is_commanded
+from holdfast.activities.shell.programs.program_tables import SHELLS
+from holdfast.activities.shell.programs.wrapper_tables import (
+    CONTAINER_RUNS,
+    ELSEWHERE,
+    FIND_EXECUTES,
+    GIT,
+    GIT_GIVEN,
+    GIT_RUNNING,
+    GIT_RUNS,
+    GIT_SETTING,
+    LOADER,
+    PASSING,
+    RAISING,
+    RUNNERS,
+    SAFE_SETTINGS,
+    SHELL,
+    XARGS,
+    Runner,
+)
+
+MAX_EXECUTED = 10
+"""Programs that one `find` may run."""
+_VERSION = re.compile(r"-?[0-9][0-9.]*")
+_LOADER_NAME = re.compile(r"ld-linux.*\.so\.[0-9]+|ld-musl-.*\.so\.[0-9]+|ld(64)?\.so(\.[0-9]+)?|ld-[0-9.]+\.so")
+_PYTHON = re.compile(r"(python|pypy)[0-9.]*")
+_HARMLESS_FLAGS = re.compile(r"-[bBdEIOPqRsSuvx]+|-[WX].+")
+_MODULE = re.compile(r"-[bBdEIOPqRsSuvx]*m(.*)", re.DOTALL)
+_PACKAGE_VERSION = re.compile(r"(@?[^@]+)@[^/]*")
 
 
 @dataclass(frozen=True)
@@ -27,21 +55,21 @@ class InnerProgram:
     """A program that another one runs."""
 
     wrapper: str
-    words: tuple[str | None, ...]
+    words: Words
     texts: tuple[str, ...]
     assignments: tuple[tuple[str, str | None], ...] = ()
     runner_at: int | None = None
-    """Where in the words of a runner it begins: a rule may cover both by those words. None: no runner runs it."""
+    """The index in the words of its runner at which it begins; None when no runner runs it."""
 
 
 @dataclass(frozen=True)
 class InnerCode:
-    """Commands that are in the words of a program, to be read on their own."""
+    """Commands of a shell in the words of a program, to be parsed on their own."""
 
     wrapper: str
     text: str
     posix: bool = False
-    """They are read by another shell than bash."""
+    """Another shell than bash reads them."""
 
 
 @dataclass(frozen=True)
@@ -50,125 +78,37 @@ class UnwrapResult:
 
     inner: tuple[InnerProgram | InnerCode, ...] = ()
     listed: bool = True
-    """It is judged itself."""
+    """The program itself is judged as well."""
     doubts: tuple[str, ...] = ()
-    normal: tuple[str | None, ...] | None = None
+    normal: Words | None = None
+    """Its words without options that say nothing, where they differ."""
 
 
 Unwrapper = Callable[[Program], UnwrapResult]
-_PASSING: Mapping[str, Options] = {
-    "env": Options("i0v", "uC", long=frozenset(["ignore-environment", "null", "debug"]),
-                   long_valued=frozenset(["unset", "chdir"]), assigns=True),
-    "nohup": Options(),
-    "nice": Options(valued="n", long_valued=frozenset(["adjustment"]), numeric=True),
-    "timeout": Options("v", "ks", long=frozenset(["preserve-status", "foreground", "verbose"]),
-                       long_valued=frozenset(["kill-after", "signal"]), operands=1),
-    "time": Options("pv", "f", long=frozenset(["portability", "verbose"]), long_valued=frozenset(["format"])),
-    "stdbuf": Options(valued="ioe", long_valued=frozenset(["input", "output", "error"])),
-    "setsid": Options("cfw", long=frozenset(["ctty", "fork", "wait"])),
-    "ionice": Options("t", "cn", long=frozenset(["ignore"]), long_valued=frozenset(["class", "classdata"])),
-    "chrt": Options("bfior", operands=1),
-    "taskset": Options("c", operands=1),
-    "command": Options("p"),
-    "builtin": Options(),
-    "exec": Options("cl", "a"),
-}  # fmt: skip
-_RAISING: Mapping[str, Options] = {
-    "sudo": Options("AbBEHknPS", "CDghpRrTtuU", assigns=True, long_valued=frozenset(["user", "group", "prompt"]),
-                    long=frozenset(["non-interactive", "stdin", "preserve-env", "set-home", "background"])),
-    "doas": Options("n", "uC"),
-}  # fmt: skip
-_XARGS = Options(
-    "0oprtx", "adEILnPs", "eil",
-    long=frozenset(["null", "no-run-if-empty", "verbose", "exit", "interactive", "open-tty"]),
-    long_valued=frozenset(["arg-file", "delimiter", "max-args", "max-lines", "max-procs", "max-chars"]),
-)  # fmt: skip
-_SHELL = Options("abcefhilmnpstuvxBCEHPT", "oO", long=frozenset(["norc", "noprofile", "login", "verbose"]))
-_SAFE_SETTINGS = frozenset(["errexit", "nounset", "pipefail", "xtrace", "noglob", "noclobber", "verbose"])
-_FOLDERS = ("", "/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin")
-_VERSIONED = re.compile(r"-?[0-9][0-9.]*")
-MAX_EXECUTED = 10
-"""Programs of one `find`."""
-_EXECUTES = frozenset(["-exec", "-execdir", "-ok", "-okdir"])
-_ELSEWHERE = {
-    **dict.fromkeys(["ssh", "rsh", "mosh"], "runs commands on another machine"),
-    **dict.fromkeys(["docker", "podman", "kubectl", "nerdctl", "lxc"], "runs programs in a container"),
-    **dict.fromkeys(["nix", "nix-shell"], "runs programs in another environment"),
-    **dict.fromkeys(["chroot", "unshare", "nsenter", "bwrap", "firejail", "proot"], "runs a program in another world"),
-    **dict.fromkeys(["su", "runuser", "pkexec", "machinectl", "systemd-run"], "runs commands as somebody else"),
-    **dict.fromkeys(["at", "batch", "parallel", "entr", "tmux", "screen", "expect"], "runs commands given to it"),
-    **dict.fromkeys(["watch", "script", "strace", "ltrace", "gdb", "flock", "rlwrap", "faketime", "busybox", "toybox",
-                     "unbuffer", "numactl", "prlimit", "dbus-run-session", "xvfb-run", "setarch", "catchsegv",
-                     "start-stop-daemon", "capsh", "setpriv", "cgexec", "valgrind", "perf", "fakeroot", "linux32",
-                     "linux64", "i386", "x86_64", "runcon", "choom", "sg", "chpst", "softlimit", "setlock", "envdir",
-                     "setuidgid", "daemonize", "trickle", "torify", "torsocks", "tsocks", "proxychains", "proxychains4",
-                     "cpulimit", "hyperfine", "watchexec", "dbus-launch", "gosu", "su-exec", "tini", "dumb-init",
-                     "schroot", "run-parts", "ifne", "ccache", "sccache", "distcc", "eatmydata", "nocache", "retry",
-                     "systemd-inhibit", "systemd-cat", "sshpass", "aa-exec", "lxc-attach", "incus"],
-                    "runs a program given to it"),
-}  # fmt: skip
-_CONTAINER_RUNS = frozenset(["develop", "shell", "exec", "run", "create", "compose", "cp", "start", "debug", "attach"])
-_GIT = Options(
-    "pPvh", "Cc",
-    long=frozenset(["paginate", "no-pager", "no-replace-objects", "bare", "literal-pathspecs", "no-optional-locks",
-                    "glob-pathspecs", "noglob-pathspecs", "icase-pathspecs", "no-lazy-fetch", "no-advice", "version",
-                    "help"]),
-    long_valued=frozenset(["git-dir", "work-tree", "namespace"]),
-)  # fmt: skip
-_GIT_SETTING = re.compile(
-    r"(color\.[a-z.]+|advice\.[a-z]+|column\.[a-z]+|user\.(name|email)|core\.(quotepath|autocrlf|abbrev)"
-    r"|init\.defaultbranch|commit\.gpgsign|safe\.directory|log\.(date|decorate)|pull\.(rebase|ff))=.*",
-    re.IGNORECASE | re.DOTALL,
-)
-_GIT_RUNS = frozenset(["foreach", "run", "filter-branch", "-x", "-O", "difftool", "mergetool", "send-email", "daemon"])
-_GIT_GIVEN = frozenset(
-    ["remote-ext", "remote-fd", "merge-index", "for-each-repo", "hook", "shell", "instaweb", "web--browse", "p4", "svn",
-     "imap-send", "cvsserver", "cvsimport", "cvsexportcommit", "archimport", "http-backend"]
-)  # fmt: skip
-"""Subcommands that are nothing else but a way to run a program, or to serve one."""
-_GIT_RUNNING = (
-    "--exec",
-    "--upload-pack",
-    "--receive-pack",
-    "--extcmd",
-    "--open-files-in-pager",
-    "--config",
-    "--ext-diff",
-)
-"""Options that name a program, or settings that may; git reads them shortened too."""
 
 
 def unwrap_program(program: Program) -> UnwrapResult:
-    """What a program would run, itself among it."""
+    """What a program would run, and whether it is judged itself. Never raises: what is unknown is a doubt."""
     name = program.name
     if name is None:
         return UnwrapResult(doubts=(f"it is not known which program {program.texts[0][:40]!r} is",))
     if is_commanded(program):
         return UnwrapResult(doubts=(f"{name} takes its commands from its input",))
-    if name not in SHELLS and _VERSIONED.sub("", name) in SHELLS:
+    if name not in SHELLS and _VERSION.sub("", name) in SHELLS:
         return UnwrapResult(doubts=(f"{name} reads commands in its own way",))
+    unwrap = _unwrap_git_program if name.startswith("git-") else _UNWRAPPERS.get(name, _unwrap_runner)
     try:
-        unwrapped = (_unwrap_git_program if name.startswith("git-") else _UNWRAPPING.get(name, _unwrap_runner))(program)
+        unwrapped = unwrap(program)
     except Doubt as doubt:
         return UnwrapResult(doubts=(str(doubt),))
-    return unwrapped if is_where_programs_are(program.words[0]) else replace(unwrapped, listed=True)
+    return unwrapped if is_standard_folder(program.words[0]) else replace(unwrapped, listed=True)
 
 
-def is_where_programs_are(path: str | None) -> bool:
-    """Whether a program of a known name surely is that program: `./env` may be anything."""
-    return path is not None and path.rpartition("/")[0] in _FOLDERS
-
-
-def _unwrap_runner(program: Program) -> UnwrapResult:
-    """What a runner runs; nothing for every other program."""
-    ran = read_runner(program)
-    if ran is None:
-        return UnwrapResult()
-    code = [InnerCode(ran.wrapper, text, posix=True) for text in ran.code]
-    texts = program.texts[ran.at :]
-    texts = (*("python",) * (len(ran.words) - len(texts)), *texts)
-    run = [InnerProgram(ran.wrapper, ran.words, texts, runner_at=ran.at)] if ran.words else []
-    return UnwrapResult((*run, *code))
+def list_runner_phrases() -> Iterator[tuple[str, ...]]:
+    """The first words of every runner: `npx`, `uv run`, `python -m` …"""
+    yield from (("python", "-m"), ("python3", "-m"))
+    for name, forms in RUNNERS.items():
+        yield from ((name, *marks) for marks in forms)
 
 
 def _unwrap_git_program(program: Program) -> UnwrapResult:
@@ -177,40 +117,37 @@ def _unwrap_git_program(program: Program) -> UnwrapResult:
     return _unwrap_git(replace(program, words=words, texts=("git", *program.texts)))
 
 
-def _build_inner(
-    program: Program, at: int, parsed: ParsedOptions, wrapper: str | None = None
-) -> tuple[InnerProgram, ...]:
-    if at >= len(program.words):
-        return ()
-    run = InnerProgram(wrapper or program.name or "", program.words[at:], program.texts[at:], tuple(parsed.assignments))
-    return (run,)
+def _build_inner(program: Program, parsed: ParsedOptions) -> tuple[InnerProgram, ...]:
+    """The program behind the options of this one, if there is any."""
+    words, texts = program.words[parsed.at :], program.texts[parsed.at :]
+    return (InnerProgram(program.name or "", words, texts, tuple(parsed.assignments)),) if words else ()
 
 
 def _unwrap_passing(program: Program) -> UnwrapResult:
     if program.name == "command" and program.words[1:2] in (("-v",), ("-V",)):
         return UnwrapResult()
-    begun = parse_options(program.words, _PASSING[program.name or ""])
-    if program.words[begun.at : begun.at + 1] == ("-",):
+    parsed = parse_options(program.words, PASSING[program.name or ""])
+    if program.words[parsed.at : parsed.at + 1] == ("-",):
         raise Doubt("`env -` hides what it runs")
-    inner = _build_inner(program, begun.at, begun)
+    inner = _build_inner(program, parsed)
     if program.name == "exec" and not inner and any(one.kind != "duplicate" for one in program.redirections):
         raise Doubt("exec changes where the input and the output of what follows are")
-    elsewhere = program.name == "env" and begun.values.keys() & {"C", "chdir"}
+    elsewhere = program.name == "env" and parsed.values.keys() & {"C", "chdir"}
     return UnwrapResult(inner, listed=not inner or bool(elsewhere))
 
 
 def _unwrap_raising(program: Program) -> UnwrapResult:
-    begun = parse_options(program.words, _RAISING[program.name or ""])
-    return UnwrapResult(_build_inner(program, begun.at, begun))
+    parsed = parse_options(program.words, RAISING[program.name or ""])
+    return UnwrapResult(_build_inner(program, parsed))
 
 
 def _unwrap_xargs(program: Program) -> UnwrapResult:
-    begun = parse_options(program.words, _XARGS)
-    words = program.words[begun.at :] or ("echo",)
-    texts = program.texts[begun.at :] or ("echo",)
-    marks = [mark or "{}" for mark in (*begun.values.get("I", ()), *begun.values.get("i", ()))]
+    parsed = parse_options(program.words, XARGS)
+    words = program.words[parsed.at :] or ("echo",)
+    texts = program.texts[parsed.at :] or ("echo",)
+    marks = [mark or "{}" for mark in (*parsed.values.get("I", ()), *parsed.values.get("i", ()))]
     filled = tuple(None if word is None or any(mark in word for mark in marks) else word for word in words)
-    if not marks or begun.values.keys() & {"n", "L", "l", "max-args", "max-lines"}:
+    if not marks or parsed.values.keys() & {"n", "L", "l", "max-args", "max-lines"}:
         return UnwrapResult((InnerProgram("xargs", (*filled, None), (*texts, "…")),), listed=False)
     return UnwrapResult((InnerProgram("xargs", filled, texts),), listed=False)
 
@@ -223,7 +160,7 @@ def _unwrap_find(program: Program) -> UnwrapResult:
         if word is None and not cannot_be_option(word, text)
     ]
     # Each is taken for a beginning, also one that is the value of another option: more is listed than runs, not less.
-    beginnings = [place for place, word in enumerate(words) if word in _EXECUTES]
+    beginnings = [place for place, word in enumerate(words) if word in FIND_EXECUTES]
     if len(beginnings) > MAX_EXECUTED:
         raise Doubt("find is given too many programs to run")
     runs = (_build_executed(program, place) for place in beginnings)
@@ -242,11 +179,11 @@ def _is_end(words: tuple[str | None, ...], place: int) -> bool:
 
 
 def _unwrap_shell(program: Program) -> UnwrapResult:
-    begun = parse_options(program.words, _SHELL)
-    _check_settings(program, begun)
-    operand = program.words[begun.at] if begun.at < len(program.words) else None
-    if "c" not in begun.values:
-        if operand not in (None, "-") and "s" not in begun.values:
+    parsed = parse_options(program.words, SHELL)
+    _check_settings(program, parsed)
+    operand = program.words[parsed.at] if parsed.at < len(program.words) else None
+    if "c" not in parsed.values:
+        if operand not in (None, "-") and "s" not in parsed.values:
             return UnwrapResult()
         raise Doubt(f"{program.name} takes its commands from its input")
     if operand in (None, "-"):
@@ -259,7 +196,7 @@ def _unwrap_shell(program: Program) -> UnwrapResult:
 
 def _check_settings(program: Program, parsed: ParsedOptions) -> None:
     given = parsed.values
-    if given.keys() & {"i", "O"} or not _SAFE_SETTINGS.issuperset(given.get("o", ())) or {"c", "s"} <= given.keys():
+    if given.keys() & {"i", "O"} or not SAFE_SETTINGS.issuperset(given.get("o", ())) or {"c", "s"} <= given.keys():
         raise Doubt(f"the settings of {program.name} change how it reads commands")
     if any(word is not None and word.startswith("+") for word in program.words[1 : parsed.at + 1]):
         raise Doubt(f"the settings of {program.name} change how it reads commands")
@@ -283,36 +220,109 @@ def _unwrap_trap(program: Program) -> UnwrapResult:
 
 
 def _unwrap_git(program: Program) -> UnwrapResult:
-    begun = parse_options(program.words, _GIT)
+    parsed = parse_options(program.words, GIT)
     doubts = []
-    for place, word in enumerate(program.words[: begun.at]):
+    for place, word in enumerate(program.words[: parsed.at]):
         setting = program.words[place + 1] if word == "-c" else word[2:] if word and word.startswith("-c") else None
-        if setting and not _GIT_SETTING.fullmatch(setting):
+        if setting and not GIT_SETTING.fullmatch(setting):
             doubts.append(f"the setting {setting[:40]!r} of git may run a program")
-    normal = (program.words[0], *program.words[begun.at :])
-    if any(_may_run_program(word) for word in normal if word is not None) or _GIT_GIVEN.intersection(normal[1:2]):
+    normal = (program.words[0], *program.words[parsed.at :])
+    if any(_may_run_program(word) for word in normal if word is not None) or GIT_GIVEN.intersection(normal[1:2]):
         doubts.append("git is given a program to run")
     return UnwrapResult(doubts=tuple(doubts), normal=normal)
 
 
 def _may_run_program(word: str) -> bool:
     name = word.partition("=")[0]
-    return word in _GIT_RUNS or (len(name) > 3 and any(option.startswith(name) for option in _GIT_RUNNING))
+    return word in GIT_RUNS or (len(name) > 3 and any(option.startswith(name) for option in GIT_RUNNING))
 
 
 def _unwrap_elsewhere(program: Program) -> UnwrapResult:
     name = program.name or ""
-    if name in ("docker", "podman", "kubectl", "nerdctl", "nix") and not _CONTAINER_RUNS.intersection(
+    if name in ("docker", "podman", "kubectl", "nerdctl", "nix") and not CONTAINER_RUNS.intersection(
         word for word in program.words if word is not None
     ):
         return UnwrapResult()
-    return UnwrapResult(doubts=(f"{name} {_ELSEWHERE[name]}",))
+    return UnwrapResult(doubts=(f"{name} {ELSEWHERE[name]}",))
 
 
-_UNWRAPPING: Mapping[str, Unwrapper] = {
-    **dict.fromkeys(_PASSING, _unwrap_passing),
-    **dict.fromkeys(_RAISING, _unwrap_raising),
-    **dict.fromkeys(_ELSEWHERE, _unwrap_elsewhere),
+# Runners
+
+
+def _unwrap_runner(program: Program) -> UnwrapResult:
+    """The command of a runner; nothing for any other program."""
+    name = program.name or ""
+    if _LOADER_NAME.fullmatch(name):
+        return _unwrap_runner_words(program, "loader", LOADER, 1)
+    if _PYTHON.fullmatch(name):
+        return _unwrap_module(program)
+    for marks, runner in sorted(RUNNERS.get(name, {}).items(), key=lambda one: -len(one[0])):
+        at = _find_behind(program.words, marks, runner.before)
+        if at is not None:
+            return _unwrap_runner_words(program, " ".join((name, *marks)), runner, at)
+    return UnwrapResult()
+
+
+def _unwrap_module(program: Program) -> UnwrapResult:
+    """`python -m pip` is `pip`."""
+    words = program.words
+    for place, word in enumerate(words[1:], 1):
+        if word is None or not word.startswith("-") or word in ("-W", "-X"):
+            break
+        if option := _MODULE.fullmatch(word):
+            command = (option[1], *words[place + 1 :]) if option[1] else words[place + 1 :]
+            return _build_run(program, "python -m", len(words) - len(command), command)
+        if not _HARMLESS_FLAGS.fullmatch(word):
+            break
+    return UnwrapResult()
+
+
+def _find_behind(words: Words, marks: tuple[str, ...], before: Options) -> int | None:
+    """The index behind the words that make a program a runner; None when they are missing."""
+    if not marks:
+        return 1
+    if marks[0] not in words:
+        return None
+    try:
+        at = parse_options(words, before).at
+    except Doubt:
+        at = words.index(marks[0])
+    return at + len(marks) if words[at : at + len(marks)] == marks else None
+
+
+def _unwrap_runner_words(program: Program, wrapper: str, runner: Runner, at: int) -> UnwrapResult:
+    words = program.words
+    if runner.dashed and "--" in words[at:]:
+        first = words.index("--", at) + 1
+        return _build_run(program, wrapper, first, words[first:])
+    parsed = parse_options((words[0], *words[at:]), runner.options)
+    if any(parsed.values.get(option) for option in ("preload", "audit")):
+        raise Doubt(f"{program.name} is given code to load")
+    first = at + parsed.at - 1 + runner.skips
+    first += words[first : first + 1] == ("--",)
+    command = words[first:]
+    name = command[0] if command else None
+    if name is not None and runner.versions and (package := _PACKAGE_VERSION.fullmatch(name)):
+        command = (package[1], *command[1:])
+    if name is not None and runner.scripts and "m" in parsed.values:
+        command = ("python", "-m", *command)
+    elif name is not None and runner.scripts and ("s" in parsed.values or name.endswith(".py")):
+        command = ("python", *command)
+    code = tuple(value for option in runner.code for value in parsed.values.get(option, ()))
+    return _build_run(program, wrapper, first, command, code)
+
+
+def _build_run(program: Program, wrapper: str, at: int, words: Words, code: tuple[str, ...] = ()) -> UnwrapResult:
+    texts = program.texts[at:]
+    texts = (*("python",) * (len(words) - len(texts)), *texts)
+    run = [InnerProgram(wrapper, words, texts, runner_at=at)] if words else []
+    return UnwrapResult((*run, *(InnerCode(wrapper, text, posix=True) for text in code)))
+
+
+_UNWRAPPERS: Mapping[str, Unwrapper] = {
+    **dict.fromkeys(PASSING, _unwrap_passing),
+    **dict.fromkeys(RAISING, _unwrap_raising),
+    **dict.fromkeys(ELSEWHERE, _unwrap_elsewhere),
     **dict.fromkeys(SHELLS, _unwrap_shell),
     "xargs": _unwrap_xargs,
     "find": _unwrap_find,

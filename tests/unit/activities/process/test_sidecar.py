@@ -12,9 +12,8 @@ from contextlib import suppress
 import pytest
 
 from holdfast.activities.process.sidecar import HelperProcess
-from holdfast.activities.shell import tree_sitter
-from holdfast.activities.shell.parse import parse_command
-from holdfast.activities.shell.tree_sitter import CPU_SECONDS, ask_other_reader
+from holdfast.activities.shell import parse
+from holdfast.activities.shell.parse import CPU_SECONDS, ask_tree_sitter, parse_command
 from tests.support.marks import alive, until
 
 MODULE = "holdfast.activities.shell.tree_sitter_worker"
@@ -35,12 +34,12 @@ def pid_of(reader: HelperProcess) -> int:
 
 
 def test_the_other_reader_tells_the_programs_and_their_words_and_whether_it_saw_an_error() -> None:
-    seen = ask_other_reader("cd sub && FOO=1 git push origin >out; $(whoami)")
+    seen = ask_tree_sitter("cd sub && FOO=1 git push origin >out; $(whoami)")
     assert seen
     assert not seen.has_error
     assert seen.names == ("cd", "git", "$(whoami)", "whoami")
     assert seen.commands[:2] == (("cd", "sub"), ("git", "push", "origin"))
-    broken = ask_other_reader("if (")
+    broken = ask_tree_sitter("if (")
     assert broken
     assert broken.has_error
 
@@ -92,10 +91,10 @@ def test_S30_a_reader_killed_at_work_makes_a_doubt_and_one_killed_at_rest_makes_
 def test_S30_what_only_one_of_them_has_read_is_doubted(
     where: str, what: object, reader: HelperProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tree_sitter, "READER", reader)
+    monkeypatch.setattr(parse, "TREE_SITTER", reader)
     with monkeypatch.context() as without:
         without.setattr(where, what)
-        assert parse_command("git status").doubts == ("a second reader could not read it to its end",)
+        assert parse_command("git status").doubts == ("the second parser did not finish",)
         assert [doubt.partition(":")[0] for doubt in parse_command("if (").doubts] == ["it cannot be read"]
     assert parse_command("git status").doubts == ()
 

@@ -360,7 +360,7 @@ UNCERTAIN = {
 def test_S30_what_is_not_known_is_said(command: str, reason: str) -> None:
     analysis = analyse_command(command)
     assert any(reason in each for each in analysis.uncertain), analysis.uncertain
-    assert not analysis.is_simple
+    assert not analysis.steps
     assert rebuild_command(analysis) is None
 
 
@@ -396,7 +396,7 @@ def test_S30_redirections_to_files_are_told(command: str, expected: tuple[str, s
     [redirection] = analysis.programs[0].redirections
     assert (redirection.kind, redirection.target) == expected
     assert analysis.writes == (expected[1],)
-    assert not analysis.is_simple
+    assert not analysis.steps
 
 
 @pytest.mark.parametrize(
@@ -455,7 +455,7 @@ CANONICAL = {
 @pytest.mark.parametrize(("command", "rebuilt"), CANONICAL.items(), ids=CANONICAL)
 def test_S30_simple_command_is_rebuilt_from_its_words(command: str, rebuilt: str) -> None:
     analysis = known(command)
-    assert analysis.is_simple
+    assert analysis.steps
     assert rebuild_command(analysis) == rebuilt
     again = analyse_command(rebuilt)
     assert rebuild_command(again) == rebuilt

@@ -1,4 +1,4 @@
-"""Options of programs that run other programs, by table: an option that is not in it is never guessed."""
+"""Parses the options in front of the command that a program runs, by a table. An unknown option is never guessed."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _NO_OPTION = re.compile(r"[A-Za-z0-9_./~][^$`{]*")
 
 
 class Doubt(Exception):
-    """It is not known what a program would run."""
+    """It is not known what a program would run. The message says why."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What may stand between a program and the command it runs."""
+    """The options of a program in front of the command that it runs."""
 
     flags: str = ""
-    """Letters that stand alone."""
+    """Letters without a value."""
     valued: str = ""
-    """Letters that take a value, in the same word or the next."""
+    """Letters with a value, in the same word or the next."""
     attached: str = ""
     """Letters whose value, if any, is in the same word."""
     long: frozenset[str] = frozenset()
@@ -32,46 +32,46 @@ class Options:
     numeric: bool = False
     """`-10` is an option."""
     operands: int = 0
-    """How many numbers come first: the seconds of `timeout`."""
+    """Numbers that come before the command: the seconds of `timeout`."""
     assigns: bool = False
-    """Variables may be set first: `env A=1 make`."""
+    """Assignments may come before the command: `env A=1 make`."""
 
 
 @dataclass
 class ParsedOptions:
-    """Where the command begins, and what was said before it."""
+    """The index at which the command begins, and what comes before it."""
 
     at: int
     values: dict[str, list[str]] = field(default_factory=dict)
-    """Of each option, by its name, as often as it was given; an empty one for a flag."""
+    """The values of each option, by its name; an empty text for a flag."""
     assignments: list[tuple[str, str | None]] = field(default_factory=list)
 
     def add_value(self, option: str, value: str) -> None:
-        """Note an option."""
+        """Add an occurrence of an option."""
         self.values.setdefault(option, []).append(value)
 
 
 def parse_options(words: Sequence[str | None], options: Options) -> ParsedOptions:
-    """Move past a program's own words; Doubt when they are not known."""
-    begun = ParsedOptions(1)
-    while begun.at < len(words):
-        word = _get_word(words, begun.at)
+    """Parse the words of a program up to the command that it runs. Doubt when one of them is unknown."""
+    parsed = ParsedOptions(1)
+    while parsed.at < len(words):
+        word = _get_word(words, parsed.at)
         if word == "--":
-            begun.at += 1
+            parsed.at += 1
             break
         if word.startswith("--"):
-            _parse_long(words, word, options, begun)
+            _parse_long(words, word, options, parsed)
         elif len(word) > 1 and word.startswith("-"):
-            _parse_short(words, word, options, begun)
+            _parse_short(words, word, options, parsed)
         else:
             break
-        begun.at += 1
-    _parse_operands(words, options, begun)
-    return begun
+        parsed.at += 1
+    _parse_operands(words, options, parsed)
+    return parsed
 
 
 def cannot_be_option(word: str | None, text: str) -> bool:
-    """Whether a word, known or not, is surely an operand, and only one or more of those."""
+    """Is a word, known or not, certainly one or more operands?"""
     return not word.startswith("-") if word is not None else _NO_OPTION.fullmatch(text) is not None
 
 
