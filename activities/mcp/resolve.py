@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from holdfast.activities.mcp.secrets.detect import GivenSettings, find_secrets, list_variables
-from holdfast.activities.mcp.secrets.env_references import fill_references
-from holdfast.activities.mcp.secrets.redactor import Secrets
+from holdfast.activities.mcp.redactor import Secrets
+from holdfast.activities.mcp.server_secrets import GivenSettings, fill_references, find_secrets, list_variables
 from holdfast.activities.process.command import build_environment
 from holdfast.config.schema import McpServerSettings
 from holdfast.errors import BadInput

@@ -21,7 +21,7 @@ from holdfast.testing import build_request, decide_all, wait_until
 from tests.support.canaries import GIVEN, ROOT, TOLD, leaky
 from tests.support.engine import Engine
 from tests.support.mcp_servers import servers
-from tests.support.waiting import asked, speaking, waiting
+from tests.support.waiting import asked, waiting
 from tests.support.writings import tells
 
 MODERN = ROOT / "tests" / "support" / "mcp_modern.py"
@@ -103,27 +103,6 @@ async def test_S45_whatever_a_server_answers_tells_no_secret(
     assert "(standard output, no message) [CANARY]" in everything
     assert "(info) [CANARY" in everything
     assert tells(everything, *TOLD) == []
-
-
-async def test_S45_a_secret_that_comes_in_pieces_is_not_told_by_the_live_output(
-    engine: Engine, folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG)
-    caplog.set_level(logging.DEBUG, "temporalio")  # which logs what is said of a call
-    use(engine, folder, effects=READS)
-    async with engine.worker():
-        turn = await engine.start(TurnInput(batches=((build_request("s__tell", place="progress in pieces"),),)))
-        await wait_until(lambda: speaking(turn, "that was all"))
-        whole = await turn.fetch_output("b1c1")
-        view = (await turn.fetch_view()).model_dump_json()
-        (folder / "go on").touch()
-        await turn.result()
-        everything = await told(engine, turn, caplog)
-    assert whole is not None
-    for text in (whole.tail, view, everything):
-        assert "it is [CANARY]" in text
-        assert "[CANARY] indeed" in text
-        assert tells(text, *TOLD) == []
 
 
 async def test_S45_the_last_words_of_a_server_tell_no_secret(

@@ -26,28 +26,19 @@ WAYS: dict[str, Callable[[str], str]] = {
     "as it is": str,
     "in JSON": json.dumps,
     "in JSON with every letter": lambda value: json.dumps(value, ensure_ascii=False),
-    "in JSON in JSON": lambda value: json.dumps(json.dumps({"a": value})),
-    "in JSON in JSON in JSON": lambda value: json.dumps(json.dumps(json.dumps(value))),
-    "as Python writes it": repr,
     "in an address": quote,
     "in an address, all of it": lambda value: quote(value, safe=""),
+    "in an address, small": lambda value: re.sub("%..", lambda found: found[0].lower(), quote(value, safe="")),
     "in a form": quote_plus,
-    "in an address in an address": lambda value: quote(quote(value, safe=""), safe=""),
-    "in an address, small": lambda value: quote(value, safe="").replace("%2F", "%2f").replace("%3D", "%3d"),
-    "in HTML": html.escape,
     "in base64": lambda value: text64(value.encode()),
     "in base64 for addresses": lambda value: base64.urlsafe_b64encode(value.encode()).decode(),
     "in base64 without its end": lambda value: text64(value.encode()).rstrip("="),
     "in base64 after one byte": lambda value: text64(b"\xff" + value.encode() + b"more"),
     "in base64 after two": lambda value: text64(b":;" + value.encode() + b"m"),
     "in base64 after three": lambda value: text64(b"abc" + value.encode() + b"mo"),
-    "in base64 in an address": lambda value: quote(text64(value.encode()), safe=""),
-    "in base64 in lines": lambda value: base64.encodebytes(b"some more " * 5 + value.encode() + b" and more").decode(),
-    "in base64 in lines in JSON": lambda value: json.dumps(base64.encodebytes(b"x" * 41 + value.encode()).decode()),
     "as basic authorization": lambda value: f"Basic {text64(b'user:' + value.encode())}",
-    "with other ends of lines": lambda value: value.replace("\n", "\r\n"),
-    "on one line": lambda value: " ".join(value.split("\n")),
 }
+"""Those in which a secret is recognised."""
 
 
 def tells(text: str, *values: str) -> list[str]:

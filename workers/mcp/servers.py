@@ -15,10 +15,10 @@ from pydantic import JsonValue
 from holdfast.activities.mcp.auth.bearer import LoginAuthorizer
 from holdfast.activities.mcp.auth.login_store import Login, LoginStore, NotAuthorized
 from holdfast.activities.mcp.auth.shared_logins import open_login_store
+from holdfast.activities.mcp.redactor import Secret, Secrets
 from holdfast.activities.mcp.resolve import ResolvedServer, resolve_server
-from holdfast.activities.mcp.secrets.command_display import format_place
-from holdfast.activities.mcp.secrets.redactor import Secret, Secrets
 from holdfast.activities.mcp.server.lifecycle import ServerStatus
+from holdfast.activities.mcp.server_secrets import format_command
 from holdfast.activities.mcp.servers import McpServers
 from holdfast.activities.mcp.tools.mcp_tool import McpTool
 from holdfast.activities.mcp.tools.resource_tools import ReadingTool
@@ -126,7 +126,7 @@ async def _build_seen(
 ) -> SeenServer:
     tools = [entry for entry in registry.entries if entry.declaration.server == status.name]
     login = await find_login_status(logins, status.name) if server.url else None
-    where = status.model_copy(update={"place": format_place(server, os.environ) or status.place})
+    where = status.model_copy(update={"place": format_command(server, os.environ) or status.place})
     return SeenServer(status=where, login=login, tools=tuple(map(_build_seen_tool, tools)))
 
 

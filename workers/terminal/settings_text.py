@@ -1,14 +1,12 @@
 """Settings for a person: what a file would do, before it is trusted, and what is in effect, with its origin.
 
-Nothing is cut and no character hides, save what is secret in the file itself: a name stands in the place of the value
-of `TOKEN` or `--api-key`, of a password in an address, and of what looks like a key. Of variables in effect only the
-names are told.
+Nothing is cut and every character shows. A name stands in the place of a secret that is written down in the file: the
+value of `TOKEN` or `--api-key`, and the password of an address. Of variables in effect only the names are shown.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -18,10 +16,15 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
-from holdfast.activities.mcp.secrets.detect import GivenSettings, find_flags, find_secrets, is_path
-from holdfast.activities.mcp.secrets.embedded import is_random_looking, is_secret_name
-from holdfast.activities.mcp.secrets.env_references import blank_references
-from holdfast.activities.mcp.secrets.redactor import Secret, Secrets
+from holdfast.activities.mcp.redactor import Secret, Secrets
+from holdfast.activities.mcp.server_secrets import (
+    GivenSettings,
+    blank_references,
+    find_flags,
+    find_secrets,
+    is_path,
+    is_secret_name,
+)
 from holdfast.config.mcp_servers_file import load_servers
 from holdfast.config.schema import Configuration
 from holdfast.config.settings import BUILD_VARIABLE, VARIABLES, Settings
@@ -29,14 +32,13 @@ from holdfast.domain.modes import Confirming
 from holdfast.errors import BadInput
 from holdfast.util.text import escape_controls
 
+SHORTEST_SECRET = 4
+"""Characters of a value that is hidden because of its name."""
 SettingRow = tuple[str, Any, str]
 """A setting's name, its value as JSON has it, and where it comes from: option, environment, file, default."""
 _COMMAND_FIELDS = ("command", "args", "discovery_command", "call_command")
 _VARIABLE_FIELDS = ("env", "environment", "headers")
 _TEXT_FIELDS = ("url", "client_id", "client_secret", "endpoint")
-SHORTEST_SECRET = 4
-"""Characters of a value that is hidden because of its name."""
-_PIECE = re.compile(r"[^\s=:,;&?#]+")
 
 
 def outline_settings(configuration: Configuration) -> list[tuple[str, str]]:
@@ -238,15 +240,9 @@ def build_hider(model: BaseModel) -> Callable[[str], str]:
     ]
     assigned += [(name, _find_literal(found[name])) for name in _TEXT_FIELDS if found.get(name)]
     folder = getattr(model, "folder", Path())
-    called = [
-        (name, text)
-        for name, text in (*assigned, *find_flags(words))
-        if is_secret_name(name) and len(text) >= SHORTEST_SECRET
-    ]
-    pieces = [one for text in (*words[1:], *(text for _, text in assigned)) for one in _PIECE.findall(text)]
-    secrets = [Secret(name, text) for name, text in called if not is_path(text, folder)]
+    named = [(name, text) for name, text in (*assigned, *find_flags(words)) if is_secret_name(name)]
+    secrets = [Secret(name, text) for name, text in named if len(text) >= SHORTEST_SECRET and not is_path(text, folder)]
     secrets += find_secrets(GivenSettings(words, assigned, folder), {})
-    secrets += [Secret("hidden", one) for one in pieces if "/" not in one and is_random_looking(one)]
     return Secrets(secrets).hide
 
 

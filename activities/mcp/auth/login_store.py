@@ -19,7 +19,7 @@ from typing import Literal, Protocol
 
 from pydantic import AwareDatetime, Field, JsonValue, ValidationError
 
-from holdfast.activities.mcp.secrets.redactor import Secret
+from holdfast.activities.mcp.redactor import Secret
 from holdfast.domain.base import Data
 from holdfast.errors import BadInput, HoldfastError
 from holdfast.util.files import hold_lock, write_whole

@@ -28,9 +28,9 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from holdfast.activities.mcp.auth.login_store import NotAuthorized
+from holdfast.activities.mcp.redactor import Secrets
 from holdfast.activities.mcp.resolve import ResolvedServer
 from holdfast.activities.mcp.sdk import build_client_info, quiet_logs
-from holdfast.activities.mcp.secrets.redactor import Secrets
 from holdfast.activities.mcp.server.elicitation import ElicitationHandler
 from holdfast.activities.mcp.server.lifecycle import build_mark
 from holdfast.activities.mcp.transport.dispatcher import Traffic

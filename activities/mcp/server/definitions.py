@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Field, JsonValue
 
-from holdfast.activities.mcp.secrets.redactor import Secrets
+from holdfast.activities.mcp.redactor import Secrets
 from holdfast.activities.registry.arguments import JsonSchema
 from holdfast.activities.registry.json_schema import CHECK_EXECUTOR, SchemaTooHard
 from holdfast.config.schema import McpServerSettings

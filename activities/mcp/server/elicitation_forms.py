@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, JsonValue
 
-from holdfast.activities.mcp.secrets.redactor import Secrets
+from holdfast.activities.mcp.redactor import Secrets
 from holdfast.domain.approvals.approval import Confirmation, QuestionAnswer
 from holdfast.domain.base import Data
 from holdfast.domain.calls.tool import NeedsAnswer, ToolFailure

@@ -37,7 +37,7 @@ from mcp_types import (
 from mcp_types import Tool as ListedTool
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from holdfast.activities.mcp.secrets.redactor import Secrets
+from holdfast.activities.mcp.redactor import Secrets
 from holdfast.activities.mcp.server.connection import Connection
 from holdfast.activities.mcp.server.elicitation import AskPerson, find_addresses_to_open
 from holdfast.activities.mcp.server.result_content import build_result

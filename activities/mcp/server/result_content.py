@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
-from holdfast.activities.mcp.secrets.redactor import Secrets
+from holdfast.activities.mcp.redactor import Secrets
 from holdfast.activities.mcp.transport.exchange import PARTS_LIMIT
 from holdfast.activities.registry.json_schema import CHECK_EXECUTOR, CheckedSchema
 from holdfast.domain.content import BlobPart, DataPart, Part, Result, TextPart

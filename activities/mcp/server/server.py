@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.activities.mcp.auth.bearer import Authorizer, BearerAuth, describe_remedy
 from holdfast.activities.mcp.auth.login_store import NotAuthorized
+from holdfast.activities.mcp.redactor import UNCUT, Secrets
 from holdfast.activities.mcp.resolve import ResolvedServer, resolve_server
-from holdfast.activities.mcp.secrets.redactor import UNCUT, Secrets
 from holdfast.activities.mcp.server.definitions import Definition, build_listing, drop_unusable, is_wanted
 from holdfast.activities.mcp.server.lifecycle import (
     ConnectionCloser,

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from holdfast.activities.mcp.secrets.redactor import UNCUT, Secrets
+from holdfast.activities.mcp.redactor import UNCUT, Secrets
 from holdfast.activities.mcp.server.elicitation_forms import (
     CallCarryover,
     build_carryover,
@@ -219,7 +219,7 @@ async def _send_call(
 
     async def report_progress(progress: float, total: float | None, message: str | None) -> None:
         amount = f"{progress:g} of {total:g}" if total else f"{progress:g}"
-        words = shorten_text(secrets.hide(strip_controls(message), cut=True), PROGRESS_LIMIT) if message else ""
+        words = shorten_text(secrets.hide(strip_controls(message)), PROGRESS_LIMIT) if message else ""
         run.write(f"{amount}{f': {words}' if words else ''}\n")
 
     with record_span("holdfast.mcp", **{"mcp.server": request.server.name, "mcp.method": "tools/call"}) as span:

@@ -14,14 +14,16 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from holdfast.activities.mcp.secrets.redactor import Secrets
+from holdfast.activities.mcp.redactor import Secrets
 from holdfast.util.redaction import Redacted
 from holdfast.util.text import shorten_text, strip_controls
 
 FILE_LIMIT = 1_000_000
 """Bytes of a file; the one before it is kept as well."""
 LINE_LIMIT = 4_000
-"""Characters of a line, and bytes that wait for their line to end."""
+"""Characters of a line."""
+BUFFER_LIMIT = 3 * LINE_LIMIT
+"""Bytes of a line that are read: secrets are removed before the line is cut, so none is cut in two."""
 MINUTE_LIMIT = 200_000
 """Characters of a minute: a server that shouts is not written down."""
 KEPT_LINES = 20
@@ -73,9 +75,7 @@ class ServerRemarks:
 
     def add_error_data(self, data: bytes) -> None:
         """Bytes of its standard error."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > LINE_LIMIT:
-            lines, self._rest = [*lines, self._rest], b""
+        *lines, self._rest = (line[:BUFFER_LIMIT] for line in (self._rest + data).split(b"\n"))
         for line in lines:
             text = self._clean_line(line.decode("utf-8", "replace"))
             if text:
@@ -89,7 +89,7 @@ class ServerRemarks:
 
     def add_stray_line(self, line: bytes) -> None:
         """A line of its standard output that is no message."""
-        text = self._clean_line(line[:LINE_LIMIT].decode("utf-8", "replace"))
+        text = self._clean_line(line[:BUFFER_LIMIT].decode("utf-8", "replace"))
         self._stray = self._stray or text or None
         self._write_line(f"(standard output, no message) {text}")
 
@@ -113,7 +113,7 @@ class ServerRemarks:
         return found
 
     def _clean_line(self, text: str) -> str:
-        return shorten_text(self._secrets.hide(strip_controls(text).strip(), cut=True), LINE_LIMIT)
+        return shorten_text(self._secrets.hide(strip_controls(text).strip()), LINE_LIMIT)
 
     def _write_line(self, line: str) -> None:
         if self._log:

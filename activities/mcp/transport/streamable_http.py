@@ -17,7 +17,7 @@ import httpx2
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest
 
-from holdfast.activities.mcp.secrets.redactor import UNCUT
+from holdfast.activities.mcp.redactor import UNCUT
 from holdfast.activities.mcp.transport.dispatcher import CANCELLED_METHOD, IncomingStream, OutgoingStream, Traffic
 from holdfast.activities.mcp.transport.exchange import Exchange
 from holdfast.activities.mcp.transport.faults import Failure, Fault

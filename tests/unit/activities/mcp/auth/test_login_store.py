@@ -25,8 +25,8 @@ from holdfast.activities.mcp.auth.endpoints import (
 )
 from holdfast.activities.mcp.auth.login_errors import Denied, build_denied, check_token_response, explain_refusal
 from holdfast.activities.mcp.auth.login_store import Login, LoginFile, NotAuthorized, list_logins
+from holdfast.activities.mcp.redactor import ADDED_LIMIT, Secret, Secrets
 from holdfast.activities.mcp.resolve import resolve_server
-from holdfast.activities.mcp.secrets.redactor import LATER_LIMIT, Secret, Secrets
 from holdfast.config.schema import McpOauthSettings, McpServerSettings, parse_configuration
 from holdfast.config.toml_document import FileContent
 from holdfast.errors import BadInput, HoldfastError
@@ -149,7 +149,7 @@ def test_a_token_without_an_end_is_used_until_it_is_refused() -> None:
 def test_S45_secrets_that_come_later_are_hidden_and_old_ones_stay() -> None:
     secrets = Secrets([Secret("KEY", "given-secret")])
     secrets.add([Secret("access token", "token-number-0"), Secret("short", "abc")])
-    for number in range(1, LATER_LIMIT):
+    for number in range(1, ADDED_LIMIT):
         secrets.add([Secret("access token", f"token-number-{number}")])
     assert secrets.hide("given-secret token-number-0 token-number-15 abc") == (
         "[KEY] [access token] [access token] abc"

@@ -13,7 +13,7 @@ import pytest
 from mcp_types import Tool as ListedTool
 from mcp_types import ToolAnnotations
 
-from holdfast.activities.mcp.secrets.redactor import Secrets
+from holdfast.activities.mcp.redactor import Secrets
 from holdfast.activities.mcp.server.definition_pins import (
     DefinitionChange,
     PinnedDefinitions,

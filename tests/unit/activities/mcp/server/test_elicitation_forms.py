@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mcp.shared.exceptions import MCPError
 from mcp_types import ElicitRequestFormParams, ElicitResult, ErrorData
 
-from holdfast.activities.mcp.secrets.redactor import Secret, Secrets
+from holdfast.activities.mcp.redactor import Secret, Secrets
 from holdfast.activities.mcp.server.elicitation import ElicitationHandler, find_addresses_to_open
 from holdfast.activities.mcp.server.elicitation_forms import (
     CallCarryover,

@@ -20,7 +20,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp_types import CallToolResult, JSONRPCResponse
 
-from holdfast.activities.mcp.secrets.redactor import Secret, Secrets
+from holdfast.activities.mcp.redactor import Secret, Secrets
 from holdfast.activities.mcp.server.lifecycle import ListPauses
 from holdfast.activities.mcp.server.result_content import ResultSchema, build_result
 from holdfast.activities.mcp.transport.dispatcher import Traffic

@@ -1,1 +1,0 @@
-"""What servers were given, hidden in all that they say. Nothing that connects."""
