@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
 from mcp_types import Implementation
+
+from holdfast.activities.mcp.mcp_private import disable_tracing
 
 _LOG_LEVELS = {
     "mcp.client": logging.CRITICAL,
@@ -18,21 +19,15 @@ _LOG_LEVELS = {
 
 
 def quiet_logs() -> None:
-    """They log what servers say word by word, tokens too, and whole addresses. What went wrong we tell ourselves."""
+    """Silence the loggers and spans of these packages: they hold what servers say, tokens and whole addresses.
+
+    What went wrong stands in our own errors. A logger whose level somebody has set keeps it.
+    """
     for name, level in _LOG_LEVELS.items():
         logger = logging.getLogger(name)
         if logger.level == logging.NOTSET:
             logger.setLevel(level)
-    _disable_tracing()
-
-
-def _disable_tracing() -> None:
-    """Nor do their spans tell whoever traces this process what servers say. There is no setting for that."""
-    with suppress(ImportError):
-        from mcp.shared import _otel
-        from opentelemetry.trace import NoOpTracer
-
-        _otel._tracer = NoOpTracer()
+    disable_tracing()
 
 
 def build_client_info() -> Implementation:

@@ -240,8 +240,7 @@ def test_domain_imports_the_standard_library_and_pydantic_only(name: str) -> Non
 
 USES_PRIVATE_NAMES = {
     "holdfast.temporal_private",
-    "holdfast.activities.mcp.sdk",
-    "holdfast.activities.mcp.auth.oauth",
+    "holdfast.activities.mcp.mcp_private",
     "holdfast.workers.audit.read.replay",  # of our own workflows
     "holdfast.workers.versions.move",
 }

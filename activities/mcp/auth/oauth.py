@@ -12,7 +12,6 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 import httpx2
-from mcp.client.auth import OAuthClientProvider
 from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
 from mcp.client.auth.oauth2 import OAuthContext
 from mcp.client.auth.utils import issuers_match, union_scopes
@@ -35,6 +34,7 @@ from holdfast.activities.mcp.auth.endpoints import (
 )
 from holdfast.activities.mcp.auth.login_errors import build_denied, check_token_response, explain_refusal
 from holdfast.activities.mcp.auth.login_store import Login, NotAuthorized, read_clock
+from holdfast.activities.mcp.mcp_private import OpenOAuthProvider
 from holdfast.activities.mcp.resolve import ResolvedServer
 from holdfast.activities.mcp.sdk import quiet_logs
 from holdfast.config.schema import McpOauthSettings
@@ -133,7 +133,21 @@ class TokenStorage:
         self._client = client_info
 
 
-class _CodeProvider(OAuthClientProvider):
+class _Provider(OpenOAuthProvider):
+    """A login as it is asked for, with what we check of the authorization server."""
+
+    _asked: LoginRequest
+
+    def check_server(self) -> None:
+        """NotAuthorized when this is not the server that is to be asked."""
+        _check_server(self.context, self._asked)
+
+    def check_response(self, response: httpx2.Response) -> None:
+        """NotAuthorized with the reason, in our own words, when the answer is a refusal."""
+        check_token_response(response)
+
+
+class _CodeProvider(_Provider):
     """By the authorization code that a person brings, or by a refresh token."""
 
     def __init__(self, asked: LoginRequest, person: Person | None = None) -> None:
@@ -159,22 +173,13 @@ class _CodeProvider(OAuthClientProvider):
         context.current_tokens = OAuthToken(
             access_token=login.access_token, refresh_token=login.refresh_token, scope=login.scope
         )
-        response = await client.send(await self._refresh_token())
-        check_token_response(response)
-        if not await self._handle_refresh_response(response):
+        if not await self.refresh(client):
             raise NotAuthorized("what the authorization server answered is no token")
 
-    def _select_authorization_server(self, advertised: list[str]) -> str:
+    def select_server(self, advertised: list[str]) -> str:
+        """The authorization server that the settings name, else the first."""
         wanted = self._asked.settings.issuer
         return next((one for one in advertised if wanted and issuers_match(one, wanted)), advertised[0])
-
-    async def _perform_authorization(self) -> httpx2.Request:
-        _check_server(self.context, self._asked)
-        return await super()._perform_authorization()
-
-    async def _handle_token_response(self, response: httpx2.Response) -> None:
-        check_token_response(response)
-        await super()._handle_token_response(response)
 
     async def _keep_page(self, url: str) -> None:
         self._page = url
@@ -189,7 +194,7 @@ class _CodeProvider(OAuthClientProvider):
         return AuthorizationCodeResult(code=found.get("code", ""), state=found.get("state"), iss=found.get("iss"))
 
 
-class _CredentialsProvider(ClientCredentialsOAuthProvider):
+class _CredentialsProvider(_Provider, ClientCredentialsOAuthProvider):
     """By credentials of our own."""
 
     def __init__(self, asked: LoginRequest) -> None:
@@ -198,14 +203,6 @@ class _CredentialsProvider(ClientCredentialsOAuthProvider):
         assert resolved.client_secret, "the settings say so"
         issuer = asked.settings.issuer
         super().__init__(asked.resource, TokenStorage(), resolved.client_id, resolved.client_secret, issuer=issuer)
-
-    async def _perform_authorization(self) -> httpx2.Request:
-        _check_server(self.context, self._asked)
-        return await super()._perform_authorization()
-
-    async def _handle_token_response(self, response: httpx2.Response) -> None:
-        check_token_response(response)
-        await super()._handle_token_response(response)
 
 
 def _build_client_information(
