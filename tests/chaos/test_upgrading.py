@@ -11,9 +11,10 @@ import pytest
 
 from holdfast import ModelChoice, ScriptedReply, Session, SessionInput, Turn, TurnInput
 from holdfast.testing import build_request, wait_until
+from holdfast.workers.versions.deployments import fetch_deployment
 from tests.support.conversations import idle, spoken
 from tests.support.engine import Engine, new_engine
-from tests.support.versions import PATCHED, PATIENCE, Rollout, end, other_code, versions_in
+from tests.support.versions import PATCHED, PATIENCE, Rollout, end, other_code, versions_in, wake_sessions
 from tests.support.waiting import waiting
 
 
@@ -68,13 +69,12 @@ async def test_S36_turns_end_on_the_code_they_began_on_while_new_ones_begin_on_t
     engine: Engine, rollout: Rollout, old: Path
 ) -> None:
     async with rollout.worker("v1", old) as first:
-        await rollout.command("versions", "set-current", "v1", "--wait", "1m")
+        await rollout.make_current("v1")
         turns = [await begin(engine, name) for name in ("a", "b", "c")]
         async with rollout.worker("v2") as second:
             early = await begin(engine, "d")
             assert await versions_in(engine, early.id) == {"v1"}, "a version that is not current gets nothing"
-            said = await rollout.command("versions", "set-current", "v2", "--wait", "1m")
-            assert (said["previous"], said["current"]) == ("v1", "v2")
+            await rollout.make_current("v2")
             late = await begin(engine, "e")
             assert await versions_in(engine, late.id) == {"v2"}
             assert await finish(engine, late) == "success"
@@ -97,20 +97,20 @@ async def test_S36_turns_end_on_the_code_they_began_on_while_new_ones_begin_on_t
 
 
 async def test_a_version_becomes_current_while_its_worker_is_still_coming(engine: Engine, rollout: Rollout) -> None:
-    """The server knows the version before it tells of who polls for it: --wait covers both."""
+    """The server refuses a version until it knows of who polls for it."""
     for build in ("v1", "v2", "v3"):
         async with rollout.worker(build, ready=False):
-            said = await rollout.command("versions", "set-current", build, "--wait", "1m")
-            assert said["current"] == build
+            await rollout.make_current(build)
+            assert (await fetch_deployment(engine.client, rollout.name, engine.queue)).current == build
 
 
 async def test_S45_what_a_version_says_is_in_a_log_for_machines_a_line_of_it(rollout: Rollout) -> None:
     with rollout.file.open("a") as file:
         file.write('[telemetry]\nlogs = "json"\n')
     async with rollout.worker("v1"):
-        await wait_until(lambda: rollout.remarked("v1", "set-current v1"), seconds=PATIENCE)
+        await wait_until(lambda: rollout.remarked("v1", "set-current-version"), seconds=PATIENCE)
     lines = (await asyncio.to_thread(rollout.log("v1").read_text)).splitlines()
-    assert any("set-current v1" in json.loads(line)["message"] for line in lines)
+    assert any("set-current-version" in json.loads(line)["message"] for line in lines)
 
 
 async def test_S36_a_pinned_turn_has_its_host_calls_run_by_whoever_lives_there(
@@ -118,10 +118,10 @@ async def test_S36_a_pinned_turn_has_its_host_calls_run_by_whoever_lives_there(
 ) -> None:
     """Queues of hosts have no versions. Here the host has new code only, and the old code is on another host."""
     async with rollout.worker("v1", old) as first:
-        await rollout.command("versions", "set-current", "v1", "--wait", "1m")
+        await rollout.make_current("v1")
         turn = await begin(engine, "a")
         async with rollout.worker("v2") as second, rollout.worker("v1", old, data=tmp_path / "another-host"):
-            await rollout.command("versions", "set-current", "v2", "--wait", "1m")
+            await rollout.make_current("v2")
             await first.kill()
             assert await finish(engine, turn) == "success"
             events = [event async for event in engine.client.get_workflow_handle(turn.id).fetch_history_events()]
@@ -151,19 +151,18 @@ async def test_S42_a_session_goes_over_to_new_code_between_its_turns_and_knows_w
 ) -> None:
     session, quiet = engine.holdfast.get_session(), engine.holdfast.get_session()
     async with rollout.worker("v1", old) as first:
-        await rollout.command("versions", "set-current", "v1", "--wait", "1m")
+        await rollout.make_current("v1")
         await _say(session, "First")
         await _say(quiet, "Hello")
         assert await versions_in(engine, session.id) == {"v1"}
         async with rollout.worker("v2"):
-            await rollout.command("versions", "set-current", "v2", "--wait", "1m")
+            await rollout.make_current("v2")
             await _say(session, "Second")
             assert await _on(engine, session, "v2")
             assert await versions_in(engine, f"{session.id}~2") == {"v2"}
             assert not await took_other_steps(engine, f"{session.id}~2")
-            assert (await rollout.version("v1")).open.sessions == 1, "nobody speaks in the other one"
-            told = await rollout.command("versions", "drain", "v1")
-            assert (told["sessions"], told["turns"]) == (1, 0)
+            assert (await rollout.version("v1")).open == 1, "nobody speaks in the other one"
+            await wake_sessions(engine, rollout.name, "v1")
             await wait_until(lambda: _on(engine, quiet, "v2"), seconds=PATIENCE)
             await rollout.drained("v1")
             assert await end(first) == 0
@@ -184,30 +183,27 @@ async def test_a_turn_whose_version_is_gone_is_told_of_and_can_be_moved_and_move
 ) -> None:
     """Old code alone can replay what it did: moved to other code a turn stands still, and nothing of it is lost."""
     async with rollout.worker("v1", old) as first, rollout.worker("v2") as second:
-        await rollout.command("versions", "set-current", "v1", "--wait", "1m")
+        await rollout.make_current("v1")
         turn = await begin(engine, "a")
-        await rollout.command("versions", "set-current", "v2", "--wait", "1m")
-        assert (await rollout.version("v1")).is_needed
+        await rollout.make_current("v2")
+        assert (await rollout.version("v1")).open == 1
         assert await end(first) == 0
-        await rollout.command("versions", "move", turn.id, "v2")
-        view = await rollout.refused("versions", "move", turn.id, "v3")
-        assert "no worker of version 'v3'" in view
+        await rollout.move(turn.id, "v2")
         await engine.client.get_workflow_handle(turn.id).signal("decide", "nonsense, which wakes it")
         await wait_until(lambda: _failed(engine, turn), seconds=PATIENCE)
-        await rollout.command("versions", "move", turn.id, "v1")
+        await rollout.move(turn.id, "v1")
         async with rollout.worker("v1", old):
             assert await finish(engine, turn) == "success"
         assert await end(second) == 0
     assert await effects(engine) == ["a"]
-    assert "has ended" in await rollout.refused("versions", "move", turn.id, "v2")
 
 
 async def test_a_turn_goes_on_with_another_version_of_the_same_steps(engine: Engine, rollout: Rollout) -> None:
     async with rollout.worker("v1") as first, rollout.worker("v2"):
-        await rollout.command("versions", "set-current", "v1", "--wait", "1m")
+        await rollout.make_current("v1")
         turn = await begin(engine, "a")
         await first.kill()
-        await rollout.command("versions", "move", turn.id, "v2")
+        await rollout.move(turn.id, "v2")
         assert await finish(engine, turn) == "success"
         assert await versions_in(engine, turn.id) == {"v1", "v2"}
     assert await effects(engine) == ["a"]
@@ -250,7 +246,9 @@ async def test_the_first_version_makes_itself_current_only_where_nobody_else_tak
             lambda: rollout.remarked("v1", f"version 'v1' of {rollout.name!r} is current"), seconds=PATIENCE
         )
         async with rollout.worker("v2", None, "--current-if-none"):
-            await wait_until(lambda: rollout.remarked("v2", "holdfast versions set-current v2"), seconds=PATIENCE)
+            await wait_until(
+                lambda: rollout.remarked("v2", "version 'v2' gets no new turns, 'v1' does"), seconds=PATIENCE
+            )
             turn = await begin(engine, "b")
             assert await versions_in(engine, turn.id) == {"v1"}
             assert await finish(engine, turn) == "success"

@@ -12,15 +12,15 @@ import pytest
 
 from holdfast import Run, Settings, TurnInput
 from holdfast.testing import FakeTool, build_request, wait_until
-from holdfast.workers.cli.commands.versions import _format_status
+from holdfast.util.findings import Finding, ok
 from holdfast.workers.doctor.check import Check, CheckContext
 from holdfast.workers.doctor.checks import disk, task_queues, temporal_server
-from holdfast.workers.doctor.checks.deployments import judge_fleet
-from holdfast.workers.doctor.report import Finding, Report, count_findings, ok
+from holdfast.workers.doctor.report import Report, count_findings
 from holdfast.workers.doctor.report_text import format_summary
 from holdfast.workers.doctor.run_checks import run_checks
 from holdfast.workers.runtime.connect import connect_to
-from holdfast.workers.versions.fleet import Fleet, OpenCounts, Version, list_advice
+from holdfast.workers.versions.check_versions import judge_deployment
+from holdfast.workers.versions.deployments import Deployment, Version
 from tests.support.engine import Engine
 from tests.support.waiting import waiting
 
@@ -137,65 +137,35 @@ async def test_every_check_has_its_time_and_one_that_breaks_costs_only_itself() 
 # Versions
 
 
-def fleet(*versions: Version, current: str | None = None, **more: int) -> Fleet:
-    return Fleet("agents", "holdfast", versions, current, **more)  # type: ignore[arg-type]
-
-
-OPEN = OpenCounts(turns=2, sessions=1)
+def deployed(*versions: Version, current: str | None = None, **more: int) -> Deployment:
+    return Deployment("agents", versions, current, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("seen", "build", "level", "words"),
     [
-        (fleet(), None, "ok", "no versions"),
-        (fleet(), "v1", "problem", "no worker of version 'v1' has polled"),
-        (fleet(Version("v1", "inactive", workers=1)), None, "problem", "new turns wait"),
-        (fleet(Version("v1", "inactive"), unversioned_workers=1), None, "warning", "without a version get new turns"),
-        (fleet(Version("v1", "current", OPEN, 0), current="v1"), None, "problem", "no worker of it polls"),
-        (fleet(Version("v1", "current", OPEN, 2), current="v1"), "v1", "ok", "gets new turns"),
-        (fleet(Version("v1", "current", OPEN, 2), current="v1"), "v2", "warning", "'v2' of the settings here"),
+        (deployed(), None, "ok", "no versions"),
+        (deployed(), "v1", "problem", "no worker of version 'v1' has polled"),
+        (deployed(Version("v1")), None, "problem", "new turns wait"),
+        (deployed(Version("v1"), unversioned_workers=1), None, "warning", "without a version get new turns"),
+        (deployed(Version("v1", 3, 0), current="v1"), None, "problem", "no worker of it polls"),
+        (deployed(Version("v1", 3, 2), current="v1"), "v1", "ok", "gets new turns"),
+        (deployed(Version("v1", 3, 2), current="v1"), "v2", "warning", "'v2' gets no new turns, 'v1' does"),
         (
-            fleet(Version("v2", "current", workers=1), Version("v1", "draining", OPEN, 0), current="v2"),
+            deployed(Version("v2", 0, 1), Version("v1", 3, 0), current="v2"),
             "v2",
             "problem",
-            "2 turns and 1 session wait for a worker of version 'v1'",
+            "3 open workflows wait for a worker of version 'v1'",
         ),
-        (fleet(Version("v1", "current", workers=1), current="v1", unversioned_workers=3), None, "warning", "3 workers"),
+        (deployed(Version("v1", 0, 1), current="v1", unversioned_workers=3), None, "warning", "3 workers"),
     ],
 )
-def test_versions_are_judged(seen: Fleet, build: str | None, level: str, words: str) -> None:
-    report = Report("versions", tuple(judge_fleet(seen, build)))
+def test_versions_are_judged(seen: Deployment, build: str | None, level: str, words: str) -> None:
+    report = Report("versions", tuple(judge_deployment(seen, build)))
     assert report.worst_level == level
     worst = next(one for one in report.findings if one.level == level and words in one.says)
     assert level == "ok" or worst.do
     assert count_findings([report], "problem") == (level == "problem")
-
-
-@pytest.mark.parametrize(
-    ("version", "needed"),
-    [
-        (Version("v1", "inactive", workers=1), True),
-        (Version("v1", "inactive"), False),
-        (Version("v1", "current"), True),
-        (Version("v1", "ramping", workers=1), True),
-        (Version("v1", "draining", OPEN, 1), True),
-        (Version("v1", "draining", OpenCounts(others=1), 1), True),
-        (Version("v1", "draining", workers=1), False),
-        (Version("v1", "drained", workers=1), False),
-    ],
-)
-def test_a_version_is_needed_until_nothing_more_can_come_of_it(version: Version, needed: bool) -> None:
-    assert version.is_needed is needed
-    assert (", may be stopped" in _format_status(fleet(version), version)) is (not needed and version.workers > 0)
-
-
-def test_a_worker_is_told_what_stands_between_it_and_new_turns() -> None:
-    seen = fleet(Version("v2", "inactive", workers=1), Version("v1", "current", OPEN, 1), current="v1")
-    [said] = list_advice(seen, "v2")
-    assert said == "version 'v2' of 'agents' gets no new turns, 'v1' does, until: holdfast versions set-current v2"
-    assert list_advice(seen, "v1") == []
-    [said] = list_advice(fleet(Version("v1", "inactive", workers=1)), "v1")
-    assert said == "no version of 'agents' is current: new turns wait, until: holdfast versions set-current v1"
 
 
 async def test_looking_leaves_no_task_queue_or_turn_behind(engine: Engine) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
 import signal
@@ -13,15 +12,19 @@ from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 from uuid import uuid4
+
+from temporalio.api.enums.v1 import RoutingConfigUpdateState
+from temporalio.api.workflowservice.v1 import DescribeWorkerDeploymentRequest
+from temporalio.service import RPCError
 
 from holdfast import Settings, Tool
 from holdfast.config.sections import DeploymentSettings
 from holdfast.testing import wait_until
+from holdfast.util.installed_programs import find_program
 from holdfast.workers.runtime.worker import READY_LINE
-from holdfast.workers.versions.deployments import fetch_fleet, is_known, set_current
-from holdfast.workers.versions.fleet import Fleet, Version
+from holdfast.workers.versions.deployments import Version, build_version_query, fetch_deployment, is_known
 from tests.support.engine import Engine
 from tests.support.processes import ROOT, WorkerProcess
 
@@ -51,6 +54,50 @@ def other_code(folder: Path, changes: tuple[Change, ...] = OTHER_STEPS) -> Path:
         assert text.count(before) == 1, f"{name} has changed: choose another place"
         file.write_text(text.replace(before, more + before))
     return folder
+
+
+async def run_temporal(address: str, *words: str) -> tuple[int, str]:
+    """How `temporal WORDS` ends, and what it says."""
+    program = find_program("temporal")
+    assert program
+    process = await asyncio.create_subprocess_exec(
+        *(program, *words, "--address", address),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    async with asyncio.timeout(PATIENCE):
+        said, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, said.decode()
+
+
+async def make_current(engine: Engine, deployment: str, build: str, *options: str) -> None:
+    """What docs/how-to/upgrading.md says, until the server takes it, and every part of the server knows."""
+    words = ("worker", "deployment", "set-current-version", "--deployment-name", deployment, "--build-id", build)
+
+    async def taken() -> bool:
+        return (await run_temporal(engine.address, *words, *options, "--yes"))[0] == 0
+
+    await wait_until(taken, seconds=PATIENCE)
+
+    async def spread() -> bool:
+        request = DescribeWorkerDeploymentRequest(namespace=engine.client.namespace, deployment_name=deployment)
+        try:
+            found = (await engine.client.workflow_service.describe_worker_deployment(request)).worker_deployment_info
+        except RPCError:  # busy with the same deployment
+            return False
+        state = RoutingConfigUpdateState.ROUTING_CONFIG_UPDATE_STATE_IN_PROGRESS
+        return found.routing_config_update_state != state
+
+    await wait_until(spread, seconds=PATIENCE)
+
+
+async def wake_sessions(engine: Engine, deployment: str, build: str) -> None:
+    """Send them to the current version, as docs/how-to/upgrading.md says."""
+    query = f'{build_version_query(deployment, build)} AND WorkflowType = "holdfast.session"'
+    words = ("workflow", "signal", "--name", "move", "--reason", "test", "--yes", "--query", query)
+    code, said = await run_temporal(engine.address, *words)
+    assert code == 0, said
 
 
 class Rollout:
@@ -94,29 +141,20 @@ class Rollout:
         """Did one say this?"""
         return words in await asyncio.to_thread(self.log(build).read_text)
 
-    async def command(self, *words: str) -> Any:
-        """What `holdfast WORDS --json` answers."""
-        process = await self._command(*words, "--json")
-        async with asyncio.timeout(PATIENCE):
-            out, err = await process.communicate()
-        assert process.returncode == 0, err.decode()
-        return json.loads(out)
+    async def make_current(self, build: str) -> None:
+        """Let new turns begin on it."""
+        await make_current(self.engine, self.name, build)
 
-    async def refused(self, *words: str) -> str:
-        """Why a command cannot be done."""
-        process = await self._command(*words)
-        async with asyncio.timeout(PATIENCE):
-            _, err = await process.communicate()
-        assert process.returncode == 1, err.decode()
-        return err.decode()
-
-    async def fleet(self) -> Fleet:
-        """How it stands."""
-        return await fetch_fleet(self.engine.client, self.name, self.engine.queue)
+    async def move(self, id: str, build: str) -> None:
+        """Have a turn go on with it, as docs/how-to/upgrading.md says."""
+        override = ("--versioning-override-deployment-name", self.name, "--versioning-override-build-id", build)
+        words = ("workflow", "update-options", "--workflow-id", id, "--versioning-override-behavior", "one_time")
+        code, said = await run_temporal(self.engine.address, *words, *override)
+        assert code == 0, said
 
     async def version(self, build: str) -> Version:
         """How one of them stands."""
-        found = (await self.fleet()).find_version(build)
+        found = (await fetch_deployment(self.engine.client, self.name, self.engine.queue)).find_version(build)
         assert found
         return found
 
@@ -165,7 +203,7 @@ async def versioned(
     async with other.worker(*tools):
         assert await is_known(engine.client, deployment, build, wait=PATIENCE)
         if current:
-            await set_current(engine.client, deployment, build)
+            await make_current(engine, deployment, build)
         yield other.settings
 
 

@@ -24,7 +24,6 @@ from holdfast.workers.cli.commands import (
     storage,
     tokens,
     tools,
-    versions,
 )
 from holdfast.workers.cli.commands import config as settings
 from holdfast.workers.cli.commands.turns import turns
@@ -82,7 +81,6 @@ mcp.register_commands(app)
 audit.register_commands(app)
 encryption.register_commands(app)
 storage.register_commands(app)
-versions.register_commands(app)
 doctor.register_commands(app)
 
 

@@ -18,7 +18,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.config.settings import Settings
-from holdfast.workers.doctor.report import Finding, problem, warning
+from holdfast.util.findings import Finding, problem, warning
 
 T = TypeVar("T")
 

@@ -1,25 +1,14 @@
-"""What a check found: how bad it is, one sentence, and what to do about it. Pure."""
+"""All that checks found, counted and as JSON. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-Level = Literal["ok", "warning", "problem"]
+from holdfast.util.findings import Finding, Level
+
 LEVELS: tuple[Level, ...] = ("ok", "warning", "problem")
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was looked at."""
-
-    level: Level
-    says: str
-    do: str | None = None
-    """What would help; every warning and problem has it."""
-    lost: bool = False
-    """Was the server not there to be asked?"""
 
 
 @dataclass(frozen=True)
@@ -33,21 +22,6 @@ class Report:
     def worst_level(self) -> Level:
         """How bad the worst of it is."""
         return max((finding.level for finding in self.findings), key=LEVELS.index, default="ok")
-
-
-def ok(says: str) -> Finding:
-    """It is as it should be."""
-    return Finding("ok", says)
-
-
-def warning(says: str, do: str) -> Finding:
-    """It works, and somebody should look at it."""
-    return Finding("warning", says, do)
-
-
-def problem(says: str, do: str, *, lost: bool = False) -> Finding:
-    """It does not work."""
-    return Finding("problem", says, do, lost)
 
 
 def count_findings(reports: Iterable[Report], level: Level) -> int:

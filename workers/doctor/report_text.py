@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
+from holdfast.util.findings import Finding, Level
 from holdfast.util.text import escape_controls
-from holdfast.workers.doctor.report import Finding, Level, Report, count_findings
+from holdfast.workers.doctor.report import Report, count_findings
 from holdfast.workers.terminal import render
 from holdfast.workers.terminal.layout import Columns, Line
 

@@ -10,10 +10,11 @@ from temporalio.service import RPCError
 
 from holdfast.config.settings import Settings
 from holdfast.errors import HoldfastError, ServerUnavailable
+from holdfast.util.findings import Finding, problem
 from holdfast.util.text import exception_text
 from holdfast.workers.doctor.check import Check, CheckContext, report_unanswered
 from holdfast.workers.doctor.checks.temporal_server import examine_namespace
-from holdfast.workers.doctor.report import Finding, Report, problem
+from holdfast.workers.doctor.report import Report
 from holdfast.workers.runtime.connect import connect
 
 SERVER_CHECK = "server"

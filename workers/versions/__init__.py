@@ -1,1 +1,4 @@
-"""Deployments of workers: seen, made current, drained, moved. Nothing that prints."""
+"""Versions of workers: what the server knows of them, and who gets new turns. Nothing that prints.
+
+What `temporal worker deployment` does is not done here (docs/how-to/upgrading.md).
+"""

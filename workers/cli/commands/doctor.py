@@ -66,7 +66,8 @@ def _load_settings(data: Path | None, workspace: Path | None) -> tuple[Settings,
     """The settings, or those without a file when that cannot be gone by; and what there is to say of it."""
     from holdfast.config.settings import Settings
     from holdfast.errors import BadInput
-    from holdfast.workers.doctor.report import Report, ok, problem
+    from holdfast.util.findings import ok, problem
+    from holdfast.workers.doctor.report import Report
 
     try:
         settings = resolve_settings(data, workspace)

@@ -137,7 +137,7 @@ def worker(
     from holdfast.workers.runtime.connect import connect
     from holdfast.workers.runtime.health import Health, serve_health
     from holdfast.workers.runtime.worker import leave_with_parent, run_worker
-    from holdfast.workers.versions.announce import announce_version
+    from holdfast.workers.versions.check_versions import announce_version
 
     settings = resolve_settings(data, workspace)
     log_setup.configure_logging(settings.telemetry, verbose=verbose, serves=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast.errors import BadInput
+from holdfast.util.findings import Finding, ok, problem, warning
 from holdfast.workers.doctor.check import Check, CheckContext, run_in_thread
-from holdfast.workers.doctor.report import Finding, ok, problem, warning
 
 
 async def _examine_sandbox(around: CheckContext) -> list[Finding]:

@@ -12,8 +12,8 @@ from temporalio.client import WorkflowHandle
 
 from holdfast.domain.base import Unreadable
 from holdfast.domain.turn.turn_io import TURN_WORKFLOW
+from holdfast.util.findings import Finding, ok, problem, warning
 from holdfast.workers.doctor.check import Check, CheckContext, run_in_thread
-from holdfast.workers.doctor.report import Finding, ok, problem, warning
 from holdfast.workers.lookup.task_queues import build_queue_query
 
 FULL_BYTES, LOW_BYTES = 100_000_000, 1_000_000_000

@@ -7,9 +7,9 @@ from contextlib import closing
 from pathlib import Path
 
 from holdfast.errors import HoldfastError
+from holdfast.util.findings import Finding, ok, problem
 from holdfast.util.text import exception_text
 from holdfast.workers.doctor.check import Check, CheckContext, run_in_thread
-from holdfast.workers.doctor.report import Finding, ok, problem
 
 CONNECT_SECONDS = 8.0
 

@@ -6,9 +6,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.util.findings import Finding, ok, problem, warning
 from holdfast.util.text import shorten_text
 from holdfast.workers.doctor.check import Check, CheckContext
-from holdfast.workers.doctor.report import Finding, ok, problem, warning
 
 if TYPE_CHECKING:
     from holdfast.activities.mcp.server.lifecycle import ServerStatus

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast.config.provider_keys import MODEL_KEYS
+from holdfast.util.findings import Finding, ok, problem, warning
 from holdfast.workers.doctor.check import Check, CheckContext
-from holdfast.workers.doctor.report import Finding, ok, problem, warning
 
 NO_KEY = {"scripted", "test", "bedrock", "google-vertex", "ollama", "vllm"}
 """Providers that want none, or are told who we are in other ways."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast.errors import HoldfastError
+from holdfast.util.findings import Finding, ok, problem
 from holdfast.workers.doctor.check import Check, CheckContext, run_in_thread
-from holdfast.workers.doctor.report import Finding, ok, problem
 
 
 async def _examine_keys(around: CheckContext) -> list[Finding]:

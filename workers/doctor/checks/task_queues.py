@@ -12,8 +12,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.domain.turn.turn_io import TURN_WORKFLOW
 from holdfast.util.durations import format_duration
+from holdfast.util.findings import Finding, ok, problem, warning
 from holdfast.workers.doctor.check import Check, CheckContext
-from holdfast.workers.doctor.report import Finding, ok, problem, warning
 from holdfast.workers.lookup.task_queues import Queue, build_queue_query, fetch_queue
 
 OLD_BACKLOG = timedelta(minutes=1)
@@ -49,7 +49,7 @@ def _report_backlog(queue: Queue, kind: str) -> Finding:
     return warning(
         f"about {queue.backlog:,} {kind} wait on {queue.name!r}, the oldest for "
         f"{format_duration(queue.oldest.total_seconds())}",
-        "start more workers, or raise limits.concurrent_calls; with versions, see `holdfast versions list`",
+        "start more workers, of the version that is current where they have versions, or raise limits.concurrent_calls",
     )
 
 

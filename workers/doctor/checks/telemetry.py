@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 from holdfast.errors import BadInput
 from holdfast.telemetry.exporter import check_protocol
+from holdfast.util.findings import Finding, ok, problem, warning
 from holdfast.workers.doctor.check import Check, CheckContext
-from holdfast.workers.doctor.report import Finding, ok, problem, warning
 
 DEFAULT_ENDPOINT = "http://localhost:4318"
 """Where OpenTelemetry's exporters look when nobody says otherwise."""

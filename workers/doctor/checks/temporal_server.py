@@ -20,8 +20,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.errors import HoldfastError
 from holdfast.plugin.search_attributes import ATTRIBUTES, format_add_commands, list_missing_attributes
 from holdfast.util.durations import format_duration
+from holdfast.util.findings import Finding, ok, problem, warning
 from holdfast.workers.doctor.check import Check, CheckContext, report_unanswered
-from holdfast.workers.doctor.report import Finding, ok, problem, warning
 from holdfast.workers.lookup.task_queues import RPC_LIMIT, fetch_queue
 
 SLOW_SECONDS = 0.25

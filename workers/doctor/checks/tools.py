@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from holdfast.config.settings import Settings
 from holdfast.errors import BadInput, HoldfastError
+from holdfast.util.findings import Finding, ok, problem, warning
 from holdfast.util.text import shorten_text
 from holdfast.workers.doctor.check import Check, CheckContext, run_in_thread
-from holdfast.workers.doctor.report import Finding, ok, problem, warning
 
 SHOWN_LIMIT = 10
 """Tools that cannot be used, and are told one by one."""
