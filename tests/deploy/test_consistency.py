@@ -51,7 +51,7 @@ def named(file: Path) -> str:
 def words_of(text: str) -> Iterator[list[str]]:
     """The words after `holdfast` wherever a command of it is written: in shell blocks, units, sentences."""
     for whole in re.sub(r"\\\n\s*", " ", text).splitlines():
-        line = re.sub(r"(--namespace|--home-dir|-g|-u) \S*holdfast", "", whole)
+        line = re.sub(r"(--namespace|--deployment-name|--home-dir|-g|-u) \S*holdfast", "", whole)
         if not re.search(OTHERS, line):
             for found in re.finditer(r"(?<![\w.@=:-])holdfast(?::[\d.]+)? ((?:--[a-z]|[a-z])[^`|;&>)#]*)", line):
                 yield found[1].split()

@@ -21,9 +21,9 @@ from holdfast.workers.gateway import READY_LINE as GATEWAY_READY
 from tests.deploy.support import SECONDS, Caller, checked, read
 from tests.support.programs import require_program
 
-BACKED_UP = ("granted", "mcp_logins", "outputs", "owner_key", "records", "tokens_file")
+BACKED_UP = ("grants_file", "mcp_logins_folder", "outputs_folder", "owner_key_file", "records_folder", "tokens_file")
 """Of a data folder, by their names in the settings."""
-LEFT_BEHIND = ("host_file", "ledger_file", "runs")
+LEFT_BEHIND = ("host_file", "ledger_file", "runs_folder")
 """What is worth nothing on another host, or does harm there."""
 
 THERE = (
