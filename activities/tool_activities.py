@@ -2,6 +2,8 @@
 
 The executing activity is the gate: it runs nothing that its own worker's judgement or a decision bound to that very
 digest does not cover, whatever its input claims (S22).
+
+Why: docs/decisions/0005-approvals-are-bound-to-a-digest.md.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 All of it is told by the history: the server writes into each workflow task on which version it ran, and whether there
 was another to go on with. Where workers have no versions nothing here does anything.
+
+Why: docs/decisions/0024-continue-as-new.md.
 """
 
 from __future__ import annotations

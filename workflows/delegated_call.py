@@ -1,6 +1,8 @@
 """Executing a call that runs a turn: a child workflow in the place of an activity.
 
 Nothing waits in a worker meanwhile, and what it asks is in the inbox under its own turn's id.
+
+Why: docs/decisions/0025-sessions-and-delegated-turns.md.
 """
 
 from __future__ import annotations

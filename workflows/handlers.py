@@ -4,6 +4,8 @@ Temporal decodes a message by the handler's type hints before any of our code ru
 fit, or a body that is not what the hints say, then fails the workflow task, which is tried again for ever. So handlers
 take whatever comes (`*bodies`), and the body is read here: what cannot be read refuses the message, in words of bounded
 length, and changes nothing. Of an update that is decided before it is accepted, so it leaves nothing in the history.
+
+Why: docs/decisions/0003-message-bodies-are-read-by-the-workflow.md.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Temporal's own retries are invisible to a workflow. Where calls begin while the model still writes it must know of every
 attempt, to discard what the one before has begun (S12): so there the activity has one, and the turn tries again.
+
+Why: docs/decisions/0023-an-attempt-is-a-batch.md.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Each message of the user has a turn, a child workflow. Between turns, when its history has become long, the session
 continues as new with all that it knows; messages that arrive meanwhile wait for the next run (S42).
+
+Why: docs/decisions/0025-sessions-and-delegated-turns.md.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.workflows.unreadable_signals import explain_absent_input
 
 
-# Without the sandbox: it takes a third of a turn's processor time. Tests load and replay every workflow inside it.
+# Without the sandbox (docs/decisions/0021-workflows-without-sandbox.md): it takes a third of a turn's processor time.
+# Tests load and replay every workflow inside it.
 @workflow.defn(name=SESSION_WORKFLOW, sandboxed=False)
 class SessionWorkflow:
     """One conversation."""

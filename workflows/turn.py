@@ -3,6 +3,8 @@
 
 It decides when things happen and does nothing itself: validation, execution and the model are activities; what
 people say arrives as signals and updates; what a turn knows is in its state.
+
+Why: docs/decisions/0001-turn-is-a-workflow.md.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.workflows.validate_calls import validate_calls
 
 
-# Without the sandbox: it takes a third of a turn's processor time. Tests load and replay every workflow inside it.
+# Without the sandbox (docs/decisions/0021-workflows-without-sandbox.md): it takes a third of a turn's processor time.
+# Tests load and replay every workflow inside it.
 @workflow.defn(name=TURN_WORKFLOW, sandboxed=False)
 class TurnWorkflow(TurnHandlers):
     """One assistant turn."""

@@ -1,4 +1,7 @@
-"""Validating a batch: one local activity for all of it, and the regular kind where that takes or may take too long."""
+"""Validating a batch: one local activity for all of it, and the regular kind where that takes or may take too long.
+
+Why: docs/decisions/0002-validation-is-a-local-activity.md.
+"""
 
 from __future__ import annotations
 

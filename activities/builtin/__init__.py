@@ -1,4 +1,4 @@
-"""The tools every worker has."""
+"""The tools that every worker has, one module each. No judgement: that is the gate's."""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ An intent is on disk before the call begins, a result after it ended. What a lat
 returned, what goes on by itself is found again, what has not begun is begun, and of the rest nobody knows.
 
 A number alone would not do: it is given again. With the moment at which its process was started it names one process.
+
+Why: docs/decisions/0008-ledger.md.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ that is swapped meanwhile is refused as well. Where the kernel cannot (Linux bef
 resolved first and the result is checked; a swap in between can defeat that.
 
 An open file stays the same file, whatever is renamed or linked meanwhile: writing goes through the open folder.
+
+Why: docs/decisions/0014-files-open-beneath-the-workspace.md.
 """
 
 from __future__ import annotations

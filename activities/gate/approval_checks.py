@@ -2,6 +2,8 @@
 
 Nothing in an activity's input is taken at its word: a decision must be about this call of this turn, signed where
 approvers have keys, and from people whose word the rule wants.
+
+Why: docs/decisions/0005-approvals-are-bound-to-a-digest.md.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Hooks before and after a tool: other people's commands and functions that have a say in every call (S35).
+"""Hooks before and after a tool: commands and functions of users that may tighten what the policy says (S35).
 
-They tighten and never loosen: a hook can deny, ask, rewrite arguments, replace a result or stop the turn, and there is
-no word with which it could allow. One that fails denies, unless its settings say otherwise (docs/how-to/hooks.md);
-the names below are what the author of a hook imports, and `load_hooks.load_hooks` is what a worker calls.
+A hook can deny, ask, rewrite arguments, replace a result or stop the turn; no answer of it allows a call. A hook that
+fails denies the call, unless its settings say otherwise (docs/how-to/hooks.md). The author of a hook imports the names
+below; a worker calls `load_hooks.load_hooks`.
 """
 
 from __future__ import annotations

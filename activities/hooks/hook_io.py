@@ -1,6 +1,8 @@
 """What a hook is sent, and what it may answer.
 
 The words about a bad answer quote none of its values: after a call they could hold what a hook was to keep back.
+
+Why: docs/decisions/0030-hooks-only-tighten.md.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The ledger of effects: what a worker writes down before and after a call that must run once (S31).
+"""The ledger: the durable record of calls that must run once (S31). Nothing that runs a tool or asks a person.
 
-Before such a call starts its intent is recorded, durably; after it, its result. Whoever comes later and finds a result
-gives that back, finds an intent and knows that it may have happened, or finds nothing and knows that it has not begun.
-What follows from that is for the executing activity to say: nothing here runs a tool or asks anybody.
+Before such a call starts, its intent is committed; after it ended, its result. A later attempt that finds a result
+returns it; one that finds only an intent knows that the call may have taken effect; one that finds nothing knows that
+it has not begun. `activities/execution/once.py` decides what follows from that (docs/decisions/0008-ledger.md).
 
-    entry.py     what is recorded             ledger.py   what every ledger can do, and how it says that it cannot
-    sqlite.py      of one host: a file          postgres.py   of many: a database they share
-    postgres_database.py    how that is asked, and the tables: also of saved grants and MCP logins, which hosts share by
-    it open.py     which one, by the settings   ledger_address.py  where the shared one is, without showing its password
+    entry.py     what is recorded                   ledger.py     what every ledger can do, and its errors
+    sqlite.py    the file of one host               postgres.py   the database that hosts share
+    sqlite_file.py, postgres_database.py            opening, the tables, retries
+    open.py      which one, by the settings
 """

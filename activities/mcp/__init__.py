@@ -1,4 +1,4 @@
-"""Tools of MCP servers: connected, listed and called, and otherwise tools like all others (S39).
+"""Tools of MCP servers: connecting, listing and calling them (S39). Nothing that judges a call.
 
 Only `connection`, `elicitation`, `stdio`, `http_client`, `faults`, `resources`, `sdk` and, for logins, `oauth`,
 `login_errors` and `revoke` know the `mcp` package, and they are imported when a server is configured: it takes longer

@@ -2,6 +2,8 @@
 
 tests/unit/activities/mcp/test_mcp_private.py fails when one of them does something else, and pyproject.toml admits only
 minor versions that it has passed with: raise the bound together with it.
+
+Why: docs/decisions/0022-private-sdk-names.md.
 """
 
 from __future__ import annotations

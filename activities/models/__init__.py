@@ -1,1 +1,1 @@
-"""Models of every provider, behind one request: what they are told, what they reply, and how they fail."""
+"""One request to a model of any provider: what it is told, what it replies, how it fails. No state of a turn."""

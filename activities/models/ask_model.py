@@ -1,4 +1,7 @@
-"""Asking a model what a conversation needs: its next reply, or an answer to one question."""
+"""Asking a model what a conversation needs: its next reply, or an answer to one question.
+
+Why: docs/decisions/0031-model-providers.md.
+"""
 
 from __future__ import annotations
 

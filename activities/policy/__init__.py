@@ -1,1 +1,1 @@
-"""The policy: rules in files that say which calls proceed, which are asked about, which are denied (S29)."""
+"""The policy: rules in files that allow, ask or deny, and saved grants (S29). Nothing that runs a call."""

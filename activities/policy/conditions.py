@@ -3,6 +3,8 @@
 An allow rule must cover everything a call names: every path, every url, every program. A deny or an ask rule is about
 a call as soon as it is about one of them. What nobody can know counts against the call: an allow rule needs a plain
 yes, an ask rule takes a perhaps for a yes, and a perhaps of a deny rule is told as such.
+
+Why: docs/decisions/0013-rules-look-at-values.md.
 """
 
 from __future__ import annotations

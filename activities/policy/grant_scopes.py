@@ -5,6 +5,8 @@ answers are given in passing. A command counts as it was understood, since that 
 diff` and whatever follows) cover nothing that destroys or leads elsewhere; what a call is given besides must be named.
 A refusing one is about a call as soon as it surely is about part of it. Neither ever answers a question, and which
 calls are asked about is for the policy to say.
+
+Why: docs/decisions/0007-grants-are-offers.md.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The tools a worker has: where they come from, and how their arguments are checked."""
+"""The tools of one worker: where they come from, and how their arguments are checked. No verdict."""

@@ -1,1 +1,1 @@
-"""Searching the content of files, by ripgrep in a process that can be killed."""
+"""Searching the content of files with ripgrep, in a process that can be killed. No tool."""

@@ -1,4 +1,4 @@
-"""Finding the lines of opened files that match, by ripgrep (docs/decisions/ripgrep.md).
+"""Finding the lines of opened files that match, by ripgrep (docs/decisions/0034-ripgrep.md).
 
 It is a child process that gets descriptors and no paths: it can be killed, however long a search takes, and it can
 reach no file that it was not given. It tells where lines match; reading them is left to others.

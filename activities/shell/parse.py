@@ -4,6 +4,8 @@ That grammar is lenient, and disagrees with bash in places: `git pu\\<newline>sh
 strict, and refuses what it does not know. So ours says what runs; where tree-sitter sees an error, or a program that
 ours does not see, the command is uncertain. When ours gives up, the programs that tree-sitter sees are still shown to
 the person who decides. It runs in a process of its own, because it may crash (0.26.0 corrupts memory).
+
+Why: docs/decisions/0010-bash-is-read-twice.md.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Documents of the web: which addresses are open, and pages as text."""
+"""Web addresses that may be connected to, and pages as text. No tool."""

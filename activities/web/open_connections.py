@@ -2,6 +2,8 @@
 
 A name is resolved once, all its addresses are checked, and the connection goes to one of those: a name that resolves
 differently a moment later changes nothing. A proxy is never used, for it would resolve names itself.
+
+Why: docs/decisions/0015-fetch-connects-to-checked-addresses.md.
 """
 
 from __future__ import annotations

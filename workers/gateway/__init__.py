@@ -1,4 +1,4 @@
-"""The HTTP endpoint: the inbox, an item of it, a decision. Closed to whoever has no token (docs/reference/http.md)."""
+"""The HTTP endpoint for approvals, closed to requests without a token. No page (docs/reference/http.md)."""
 
 from __future__ import annotations
 

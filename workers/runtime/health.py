@@ -3,6 +3,8 @@
 Alive is an event loop that answers. Ready is one that polls, on a server that has answered lately, and is not about to
 end. Nothing else is told, so it needs no token; and no HTTP library, so it costs a worker nothing. Whoever probes gets
 one answer per connection, within a time. The gateway has a server of its own, and asks Temporal with `ServerProbe` too.
+
+Why: docs/decisions/0029-containers-are-hosts.md.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What histories need of what is stored outside, and removing the rest. Nothing that prints."""
+"""Sweeping the payload store: which payloads histories still need, and removing the rest. Nothing that prints."""

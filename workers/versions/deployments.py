@@ -2,6 +2,8 @@
 
 The server keeps a deployment in a workflow of its own, and answers by querying that. Where queries are not held back
 (as our embedded server has it) it refuses at the wrong moment, and is asked again.
+
+Why: docs/decisions/0028-worker-versions.md.
 """
 
 from __future__ import annotations

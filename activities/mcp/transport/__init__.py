@@ -1,1 +1,4 @@
-"""The wires to MCP servers: stdio and HTTP, bounded and counted. Nothing about single tools."""
+"""The transports to MCP servers, stdio and streamable HTTP, bounded. Nothing about single tools.
+
+Why: docs/decisions/0016-own-mcp-transports.md.
+"""

@@ -11,6 +11,8 @@ filters, drivers, aliases. Three things keep these from running unasked:
 
 git itself is asked which repository it would use, with the options and the environment that it will get, and what its
 configuration says: `git config --list` runs nothing. Submodules are repositories of their own.
+
+Why: docs/decisions/0011-git-is-asked-about-git.md.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ the data folder, keys. What git takes for a repository, or would after the call.
 
 Of a command, what its redirections write, and what its programs are given, unless they merely look. A path that only
 running the command would tell is not known here, and neither is what a program does of its own accord.
+
+Why: docs/decisions/0012-protected-files.md.
 """
 
 from __future__ import annotations

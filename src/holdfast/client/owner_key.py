@@ -5,6 +5,8 @@ command line, the gateway and the Python client sign with it. So write access to
 whether from a web page or another user of the machine. It applies only where the settings give no approver a key.
 
 `decisions = "unsigned"` in the settings switches it off, for a namespace that is guarded by other means.
+
+Why: docs/decisions/0006-decisions-are-signed.md.
 """
 
 from __future__ import annotations

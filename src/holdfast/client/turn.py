@@ -1,4 +1,7 @@
-"""One turn as a client changes it: decisions, further batches, interrupts, cancellation."""
+"""One turn as a client changes it: decisions, further batches, interrupts, cancellation.
+
+Why: docs/decisions/0004-decisions-by-update-and-signal.md.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Live output is not in the history; it is read from the heartbeats in `describe`, and only while a call runs. All
 watchers of one turn in a process share one feed, so the hundredth costs the server no more than the first.
+
+Why: docs/decisions/0019-watching-adds-no-event.md.
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ names (`named_files`). The record is the user's own, outside of any workspace.
     --config FILE, HOLDFAST_CONFIG                named: counts
     ./holdfast.toml                               found: counts while it is trusted
     $XDG_CONFIG_HOME/holdfast/holdfast.toml       the user's own: counts                  (~/.config)
+
+Why: docs/decisions/0035-settings-are-trusted.md.
 """
 
 from __future__ import annotations

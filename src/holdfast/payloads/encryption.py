@@ -8,6 +8,8 @@ anything. So what cannot be opened becomes a payload that nobody can read, as a 
 dropped, a forged update refused, while a turn whose own input cannot be opened is tried again until it can. Only a
 key of ours that this process lacks fails the task at once, whatever it came in: a worker that is behind with its keys
 must not drop what others take. That it is ours is known by a mark that only a holder of another of our keys can make.
+
+Why: docs/decisions/0018-encryption.md.
 """
 
 from __future__ import annotations

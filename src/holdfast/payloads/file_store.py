@@ -3,6 +3,8 @@
 A payload over the threshold is written once, synced, and renamed into place; the history keeps its hash. Workers and
 clients of one turn must see the same folder. What is stored again is marked as used, so that no sweep takes it away;
 and the folder remembers for which namespaces it was used, so that no sweep looks at one of them alone.
+
+Why: docs/decisions/0017-payloads-outside-the-history.md.
 """
 
 from __future__ import annotations

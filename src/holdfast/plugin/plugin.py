@@ -277,7 +277,7 @@ class HoldfastPlugin(SimplePlugin):
 
     @property
     def _heartbeat_throttle(self) -> timedelta:
-        """Temporal's own default lets a stop take half a minute to reach a running tool."""
+        """Temporal's default lets a stop take half a minute to reach a tool (docs/decisions/0020-heartbeats.md)."""
         return timedelta(seconds=self.settings.worker.heartbeat_seconds)
 
     def _find_host_grace(self) -> timedelta:

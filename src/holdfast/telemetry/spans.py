@@ -10,6 +10,8 @@ They are told when the turn ends, by whoever ends it: none is kept in a process 
 
 A trace belongs to a turn, and its ids are digests: of the turn's id and its first run, of a call, of an event's number.
 So whoever finishes a turn tells the same spans as whoever began it would have, and one that is told twice is one span.
+
+Why: docs/decisions/0027-telemetry.md.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A record is a line of a member (an event of a history, a decision) or a whole member (a payload, an output, a
 definition). Whoever changes, removes, adds or moves one has to write every link after it anew, and the last one, the
 head, is what the manifest and its signature are about. Pure: nothing here reads a file.
+
+Why: docs/decisions/0026-audit-from-the-history.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every check, in the order in which they are told. Another group is another file with `CHECKS`, and a line here."""
+"""The checks of the doctor, one module for each group; a new module is listed here in `GROUPS`."""
 
 from __future__ import annotations
 

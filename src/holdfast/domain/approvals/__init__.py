@@ -1,1 +1,1 @@
-"""What waits for a person, what a person decides, who may, and what stands afterwards. Nothing that runs calls."""
+"""Approvals, decisions, who may decide, and grants. Nothing that runs calls."""

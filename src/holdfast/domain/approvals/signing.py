@@ -3,6 +3,8 @@
 Ed25519 over a decision as JSON, whole: whoever changes a field breaks the signature. docs/how-to/approvers.md has the
 format for others to follow. Pure: where keys are kept is in `signing_keys`, and when a decision is checked is for its
 takers to say.
+
+Why: docs/decisions/0006-decisions-are-signed.md.
 """
 
 from __future__ import annotations

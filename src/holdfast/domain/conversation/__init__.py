@@ -1,1 +1,1 @@
-"""What a model and a user say to each other, and how it is compacted. No call to a model."""
+"""The messages of users, models and tools, and how they are compacted. No call to a model."""
