@@ -22,8 +22,8 @@ from pydantic import Field
 
 from holdfast.activities.builtin.shell_background import BackgroundLimits, start_command
 from holdfast.activities.files.workspace import Workspace
-from holdfast.activities.policy.protection.git_configuration import find_git_doubts, guard_git, guard_git_unasked
-from holdfast.activities.policy.subject.shell_commands import describe_programs
+from holdfast.activities.policy.command_matching import CommandReading
+from holdfast.activities.policy.git_configuration import find_git_doubts, guard_git, guard_git_unasked
 from holdfast.activities.process.command import Command, build_environment, is_withheld, run_to_end
 from holdfast.activities.process.output_store import OutputStore
 from holdfast.activities.supervision.command_call import call_command, call_supervised_command
@@ -165,15 +165,15 @@ class _ShellInvocation(Invocation):
 
     async def should_confirm(self) -> Confirmation | None:
         command = self._arguments.command
-        programs, doubts = describe_programs(command)
+        reading = CommandReading(command)
         within = (self._command.directory, self._workspace, self._command.environment)
-        doubts += await asyncio.to_thread(find_git_doubts, command, *within)
+        git_doubts = await asyncio.to_thread(find_git_doubts, command, *within)
         return Confirmation(
             kind="exec",
             title=self.describe(),
             command=command,
-            programs=programs,
-            doubts=doubts,
+            programs=reading.program_names,
+            doubts=reading.doubts + git_doubts,
             told=("command", "description"),
             description=self._arguments.description,
         )

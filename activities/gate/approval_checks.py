@@ -15,12 +15,11 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 from holdfast.activities.policy.conditions import CallFacts
-from holdfast.activities.policy.grant_matching import find_covering_grant
-from holdfast.activities.policy.grant_scopes import CandidateCall
+from holdfast.activities.policy.grants import CandidateCall, find_covering_grant
 from holdfast.activities.policy.policy import Policy
 from holdfast.activities.policy.rules import Rule, RuleEffect
 from holdfast.activities.policy.saved_grants import GrantSource
-from holdfast.activities.policy.subject.subject import Subject
+from holdfast.activities.policy.subject import Subject
 from holdfast.domain.approvals.actors import Actor, Approver
 from holdfast.domain.approvals.approval import (
     PROCEED_ACTIONS,

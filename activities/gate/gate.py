@@ -33,7 +33,7 @@ from holdfast.activities.hooks.hook_chain import Hooks
 from holdfast.activities.hooks.hook_io import BeforeTool
 from holdfast.activities.policy.load_policy import load_policy
 from holdfast.activities.policy.policy import Policy
-from holdfast.activities.policy.protection.protected_files import ProtectedFiles
+from holdfast.activities.policy.protected_files import ProtectedFiles
 from holdfast.activities.policy.saved_grants import GrantSource
 from holdfast.activities.registry.arguments import CheckedArguments, InvalidArguments
 from holdfast.activities.registry.registry import BUILT_IN, RegisteredTool, Registry

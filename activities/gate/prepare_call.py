@@ -15,15 +15,15 @@ from pydantic import JsonValue
 
 from holdfast.activities.files.workspace import Workspace
 from holdfast.activities.hooks.combine import Phase
-from holdfast.activities.policy.protection.protected_files import ProtectedFiles
-from holdfast.activities.policy.subject.subject import (
+from holdfast.activities.policy.conditions import may_send
+from holdfast.activities.policy.protected_files import ProtectedFiles, complete_subject
+from holdfast.activities.policy.subject import (
     BUILT_IN,
     FOLDER_ARGUMENT,
     VARIABLES_ARGUMENT,
     Subject,
     build_call_subject,
 )
-from holdfast.activities.policy.taint import complete_subject, may_send
 from holdfast.activities.registry.arguments import CheckedArguments, InvalidArguments, check_arguments
 from holdfast.activities.registry.registry import RegisteredTool, Registry
 from holdfast.domain.approvals.approval import Confirmation, Decision, digest_call

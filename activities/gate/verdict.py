@@ -20,14 +20,14 @@ from holdfast.activities.gate.approval_checks import (
     may_grant_answer,
 )
 from holdfast.activities.gate.prepare_call import CallContext, PreparedCall, build_rule_subject, prepare_call
-from holdfast.activities.policy.grant_matching import build_offers, may_use_grants
+from holdfast.activities.policy.command_matching import CommandReading
+from holdfast.activities.policy.conditions import may_take_in
+from holdfast.activities.policy.grants import build_offers, may_use_grants
 from holdfast.activities.policy.policy import Policy, Ruling
-from holdfast.activities.policy.protection.protected_files import ProtectedFiles
+from holdfast.activities.policy.protected_files import ProtectedFiles
 from holdfast.activities.policy.rules import RuleEffect, Tier
 from holdfast.activities.policy.saved_grants import GrantSource
-from holdfast.activities.policy.subject.shell_commands import rebuild_understood
-from holdfast.activities.policy.subject.subject import Subject
-from holdfast.activities.policy.taint import may_take_in
+from holdfast.activities.policy.subject import Subject
 from holdfast.activities.registry.arguments import check_arguments
 from holdfast.activities.registry.registry import BUILT_IN
 from holdfast.domain.approvals.actors import Approver
@@ -185,7 +185,7 @@ async def _rewrite_as_understood(
     """What runs unasked runs as it was understood (S30). None for a command that is more than a plain chain."""
     if subject.command is None:
         return prepared
-    understood = rebuild_understood(subject.command)
+    understood = CommandReading(subject.command).rebuilt
     if understood == subject.command:
         return prepared
     if understood is None or prepared.entry.source != BUILT_IN:

@@ -1,8 +1,8 @@
-"""Does a rule hold of a call? Each of its keys becomes a condition, and all of them must hold.
+"""Does a rule match a call? Each of its keys becomes a condition, and all of them must hold.
 
-An allow rule must cover everything a call names: every path, every url, every program. A deny or an ask rule is about
-a call as soon as it is about one of them. What nobody can know counts against the call: an allow rule needs a plain
-yes, an ask rule takes a perhaps for a yes, and a perhaps of a deny rule is told as such.
+An allow rule must cover everything that a call names: every path, every url, every program. A deny or ask rule matches
+as soon as it is about one of them. What is unknown counts against the call: an allow rule needs YES, an ask rule takes
+MAYBE for YES, and a deny rule that is MAYBE is reported as such.
 
 Why: docs/decisions/0013-rules-look-at-values.md.
 """
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from holdfast.activities.policy.command_matching import CommandReading, Demand, parse_phrase
 from holdfast.activities.policy.patterns import (
     Expression,
     HostPattern,
@@ -24,41 +25,38 @@ from holdfast.activities.policy.patterns import (
     is_one_file,
 )
 from holdfast.activities.policy.rules import Rule, RuleEffect
-from holdfast.activities.policy.subject.command_patterns import parse_phrase
-from holdfast.activities.policy.subject.shell_commands import CommandReading, Demand
-from holdfast.activities.policy.subject.subject import Subject, is_inside
-from holdfast.activities.policy.subject.ternary import Truth, combine_all, combine_any, to_truth
+from holdfast.activities.policy.subject import Subject, Truth, combine_all, combine_any, is_inside, to_truth
 from holdfast.util.globs import Glob
 from holdfast.util.text import escape_controls, shorten_text
 
 _SHOWN_LIMIT = 200
-"""Characters of a condition that an explanation repeats."""
+"""Characters of a condition in an explanation."""
 
 
 class CallFacts:
-    """A subject, and what is found out about it once for all rules."""
+    """A subject, and what is computed about it once for all rules."""
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
 
     @cached_property
     def path_pairs(self) -> tuple[tuple[str, str], ...]:
-        """Its paths, each with one below it."""
+        """Its paths, each with a path below it."""
         return tuple((path, build_child_path(path)) for path in self.subject.paths)
 
     @cached_property
     def hosts(self) -> tuple[str | None, ...]:
-        """Of its urls; None for one that cannot be told."""
+        """The hosts of its urls; None for an unknown one."""
         return tuple(find_host(url) for url in self.subject.urls)
 
     @cached_property
     def reading(self) -> CommandReading | None:
-        """Of its command."""
+        """The analysis of its command; None without one."""
         subject = self.subject
         return None if subject.command is None else CommandReading(subject.command, subject.doubts)
 
     def split_programs(self) -> tuple[CallFacts, ...]:
-        """One for each program of its command: rules that allow must cover that one, and all others see the whole."""
+        """One for each program of its command: allow rules have to cover that program, all others see the whole."""
         parts = []
         for reading in self.reading.split_programs() if self.reading else ():
             part = CallFacts(self.subject)
@@ -73,22 +71,38 @@ class CallFacts:
         return min(stays, self.reading.stays_inside) if self.reading else stays
 
 
+def may_take_in(subject: Subject, *, open_world: bool = False) -> bool:
+    """May the result of a call hold content of others, so that the turn becomes tainted? Errs towards yes.
+
+    `open_world` is what the tool declares; it matters for tools whose calls name no url or command.
+    """
+    reading = CallFacts(subject).reading
+    return open_world or bool(subject.urls) or (reading is not None and reading.may_bring_in)
+
+
+def may_send(subject: Subject, *, open_world: bool = False) -> bool:
+    """May a call send data out? Errs towards yes: a url alone can carry data, and so can an unknown program."""
+    reading = CallFacts(subject).reading
+    may_leave = reading is not None and (subject.sets_variables or not reading.is_read_only)
+    return open_world or bool(subject.urls) or may_leave
+
+
 @dataclass(frozen=True)
 class Condition:
-    """One key of a rule, as a test."""
+    """The test of one key of a rule."""
 
     evaluate: Callable[[CallFacts], Truth]
     explain: Callable[[CallFacts], str]
-    """Why it does not hold."""
+    """Says why it does not hold."""
 
 
 def build_conditions(rule: Rule) -> tuple[Condition, ...]:
-    """The tests of a rule, the cheap ones first."""
+    """The conditions of a rule, the cheap ones first."""
     return tuple(_list_conditions(rule))
 
 
 def match_rule(rule: Rule, conditions: tuple[Condition, ...], facts: CallFacts) -> tuple[Truth, Condition | None]:
-    """Is the rule about this call? With the condition that says no. MAYBE is for a deny rule alone."""
+    """Does the rule match? With the condition that does not hold. MAYBE is only possible for a deny rule."""
     found = Truth.YES
     for condition in conditions:
         holds = condition.evaluate(facts)
@@ -216,7 +230,7 @@ def _build_program_conditions(rule: Rule) -> Iterator[Condition]:
 
 
 def _build_remainder_conditions(rule: Rule) -> Iterator[Condition]:
-    """What an allow rule does not mention, it does not cover: of what a call names, destroys, or lets run later."""
+    """An allow rule covers nothing that it does not mention: paths, urls, commands, destruction, protected files."""
     files = frozenset(filter(is_one_file, rule.path or ()))
     yield Condition(
         lambda facts: to_truth(files.issuperset(facts.subject.protected)),

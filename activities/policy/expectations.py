@@ -1,4 +1,4 @@
-"""What a team expects of its policy: calls with the decision each should get, for a test in its CI.
+"""Tests of a policy: calls with the decision that each should get, as TOML or JSON.
 
 [[expect]]                                 or, as JSON,
 tool = "shell"                             {"expect": [{"tool": "shell", "args": {"command": "git push"},
@@ -19,9 +19,9 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from holdfast.activities.policy.policy import Policy, Ruling
-from holdfast.activities.policy.rule_fields import Arguments, Flag
-from holdfast.activities.policy.subject.subject import CallKind, Subject, build_call_subject
-from holdfast.activities.policy.taint import complete_subject
+from holdfast.activities.policy.protected_files import complete_subject
+from holdfast.activities.policy.rules import Arguments, Flag
+from holdfast.activities.policy.subject import CallKind, Subject, build_call_subject
 from holdfast.config.toml_document import FileContent, Problem, format_problems, parse_document, read_content
 from holdfast.config.toml_lines import find_lines
 from holdfast.domain.base import Message, describe_problems
@@ -36,7 +36,7 @@ _ARRAY_END = re.compile(r"\s*\]\s*\}?\s*")
 
 
 class ExpectedDecision(StrEnum):
-    """What the policy should say; `none` when it should say nothing."""
+    """The expected decision; `none` when no rule should match."""
 
     ALLOW = "allow"
     ASK = "ask"
@@ -45,14 +45,14 @@ class ExpectedDecision(StrEnum):
 
 
 class Expectation(Message):
-    """A call, and what should become of it."""
+    """A call and the expected decision on it."""
 
     tool: str
     args: Arguments = Field(default_factory=dict)
     decision: ExpectedDecision
     mode: Mode = Mode.DEFAULT
     rule: str | None = None
-    """The name of the rule that should decide."""
+    """The name of the rule that should decide; any when left out."""
     server: str | None = None
     effect: Effect | None = None
     kind: CallKind | None = None
@@ -77,7 +77,7 @@ class _Expectations(Message):
 
 @dataclass(frozen=True)
 class ExpectationResult:
-    """An expectation, the line on which it stands, and what the policy said."""
+    """An expectation with its line, and the ruling of the policy."""
 
     line: int
     expectation: Expectation
@@ -85,14 +85,14 @@ class ExpectationResult:
 
     @property
     def is_met(self) -> bool:
-        """Was it as expected?"""
+        """Is the ruling as expected?"""
         decision = self.ruling.decision.value if self.ruling else ExpectedDecision.NONE.value
         named = self.expectation.rule is None or (self.ruling is not None and self.ruling.rule == self.expectation.rule)
         return decision == self.expectation.decision.value and named
 
     @property
     def summary(self) -> str:
-        """In one line: the call, what was expected and what came."""
+        """One line with the call, the expected and the actual decision."""
         wanted = self.expectation
         call = shorten_text(f"{wanted.tool} {json.dumps(wanted.args)}", 200)
         rule = f" by {wanted.rule!r}" if wanted.rule else ""
@@ -105,7 +105,7 @@ class ExpectationResult:
 
 
 def try_expectations(file: Path, policy: Policy) -> list[ExpectationResult]:
-    """Every expectation of a file against a policy; BadInput when the file cannot be read."""
+    """The result of each expectation in a file. BadInput when the file cannot be read."""
     return [
         ExpectationResult(line, one, policy.find_ruling(one.subject, one.mode))
         for line, one in read_expectations(read_content(file))
@@ -113,7 +113,7 @@ def try_expectations(file: Path, policy: Policy) -> list[ExpectationResult]:
 
 
 def read_expectations(content: FileContent) -> list[tuple[int, Expectation]]:
-    """The expectations of a TOML or JSON file with their lines; BadInput with every problem, or when there are none."""
+    """The expectations of a file, with their lines. BadInput with every problem, or when there are none."""
     found = (
         list(_parse_json(content)) if content.file.suffix == ".json" and not content.problem else _parse_toml(content)
     )
@@ -141,7 +141,7 @@ def _parse_json(content: FileContent) -> Iterator[tuple[int, Expectation]]:
 
 
 def _list_elements(content: FileContent) -> Iterator[tuple[int, Any]]:
-    """The elements of a JSON array, each with the line on which it begins: `json` tells no lines."""
+    """The elements of a JSON array with their lines, which `json` does not provide."""
     decoder = json.JSONDecoder()
     try:
         text = content.data.decode("utf-8-sig")

@@ -1,7 +1,6 @@
-"""What is protected on a worker, derived from its settings in effect (see `protected_files`); and what must not be in
-reach.
+"""Finds the protected files of a worker from its settings, and checks that its data and keys are out of reach.
 
-Names are not enough: a policy file may be called anything, and lie anywhere.
+Known names are not enough: a policy file may have any name and place. See `protected_files`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import holdfast
 from holdfast.activities.policy.load_policy import ADMIN_FILE, WORKSPACE_FILE
-from holdfast.activities.policy.protection.protected_files import ProtectedFiles
+from holdfast.activities.policy.protected_files import ProtectedFiles
 from holdfast.client.signing_keys import find_keys_folder, list_keys
 from holdfast.config.named_files import find_named_files
 from holdfast.config.settings import Settings
@@ -22,11 +21,11 @@ from holdfast.config.trust import find_records_folder, find_user_folder
 from holdfast.errors import BadInput
 
 _GIT_SECONDS = 5.0
-"""What git may take to say where hooks are."""
+"""The time that git may take to name the folder of hooks."""
 
 
 def build_protected(settings: Settings) -> ProtectedFiles:
-    """What these settings protect. Looks at the disk, and asks git where the hooks of the workspace are."""
+    """The files that these settings protect. Reads the disk, and asks git for the hooks folder of the workspace."""
     found: dict[Path, str] = {}
     for place, reason in _list_places(settings):
         for path in (Path(os.path.abspath(place)), place.resolve()):
@@ -41,7 +40,7 @@ def build_protected(settings: Settings) -> ProtectedFiles:
 
 
 def check_places(settings: Settings) -> None:
-    """BadInput when what the tools can write holds our data or somebody's keys: whoever writes there decides all."""
+    """BadInput when our data or a private key is in the workspace, where tools could change it."""
     root = settings.workspace.resolve()
     advice = "choose another workspace (--workspace, or start it in the folder of a project)"
     if settings.data.resolve().is_relative_to(root):
@@ -80,7 +79,7 @@ def _find_folder(settings: Settings) -> Path:
 
 
 def _list_key_files(settings: Settings) -> Iterator[Path]:
-    """Private keys: those that sign, and those that payloads are encrypted with."""
+    """The private keys that sign decisions, and those that encrypt payloads."""
     yield from (key.file for key in settings.encryption.keys if key.file)
     named = os.environ.get("HOLDFAST_KEY", "").strip()
     if "/" in named:
@@ -101,7 +100,7 @@ def _list_own_folders() -> Iterator[Path]:
 
 
 def _find_hooks_folder(workspace: Path) -> Path | None:
-    """Where git looks for the hooks of the workspace; None when it is in no repository."""
+    """The folder of the hooks of the workspace; None when it is in no git repository."""
     try:
         words = ["git", "-c", "safe.bareRepository=explicit", "rev-parse", "--git-path", "hooks"]
         done = subprocess.run(words, cwd=workspace, stdin=subprocess.DEVNULL, capture_output=True, timeout=_GIT_SECONDS)

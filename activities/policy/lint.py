@@ -1,16 +1,28 @@
-"""Rules that can never speak: what contradicts itself, and what always comes too late. Only what is certain.
+"""Mistakes in policy files: rules that can never match, examples that fail, and rules that match too much.
 
-A rule that is silently without effect is worse than none: somebody relies on it.
+A rule without effect is worse than none, because somebody relies on it. Only certain cases are errors.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
+from holdfast.activities.policy.command_matching import Phrase
+from holdfast.activities.policy.conditions import CallFacts, build_conditions, match_rule
 from holdfast.activities.policy.patterns import is_one_file
-from holdfast.activities.policy.rules import CONDITION_KEYS, Rule, RuleEffect, RuleFault
-from holdfast.activities.policy.subject.subject import BUILT_IN, DESCRIPTION_ARGUMENT, CallKind
+from holdfast.activities.policy.protected_files import complete_subject
+from holdfast.activities.policy.rules import CONDITION_KEYS, Example, Rule, RuleEffect, RuleFault
+from holdfast.activities.policy.subject import (
+    BUILT_IN,
+    DESCRIPTION_ARGUMENT,
+    CallKind,
+    Subject,
+    Truth,
+    build_call_subject,
+)
+from holdfast.activities.shell.programs.program_effects import may_run_files
 from holdfast.domain.calls.tool import Effect
 from holdfast.domain.modes import Mode
 from holdfast.util.globs import Glob
@@ -19,25 +31,26 @@ from holdfast.util.suggestions import suggest_names
 
 _POSSIBLE = re.compile(r"[A-Za-z0-9_.:/-]*")
 _WITH_COMMAND = re.compile(r"\w+[ (](\w[^:()]*)")
-"""As other programs write rules on commands: `Bash(rm:*)`, `shell(rm)`."""
+"""Rules on commands in the form of other programs: `Bash(rm:*)`, `shell(rm)`."""
 KNOWN_ELSEWHERE = {
     "Bash": "shell", "bash": "shell", "run_shell_command": "shell", "execute": "shell", "Read": "read_file",
     "Write": "write_file", "Edit": "edit", "replace": "edit", "LS": "list_directory", "Grep": "grep", "Glob": "glob",
     "search_file_content": "grep", "WebFetch": "fetch", "web_fetch": "fetch", "Task": "delegate",
 }  # fmt: skip
-"""What other assistants call tools that are built in here."""
+"""Built-in tools by their names in other assistants."""
 _READING_PLAN = "plan, reads"
-"""What a rule that names no mode, and does not deny, says about in plan mode (see `policy`)."""
+"""The calls that a rule without modes, save a deny rule, matches in plan mode (see `policy`)."""
+_TRUTH_TEXTS = {Truth.NO: "does not", Truth.MAYBE: "may or may not", Truth.YES: "does"}
 _STRICTNESS = {RuleEffect.DENY: 0, RuleEffect.ASK: 1, RuleEffect.ALLOW: 2}
 
 
 def precedence_key(rule: Rule) -> tuple[int, int]:
-    """What comes first within a tier: the higher priority, then the stricter."""
+    """The sort key within a tier: the higher priority first, then the stricter decision."""
     return -rule.priority, _STRICTNESS[rule.decision]
 
 
 def find_contradictions(rule: Rule) -> Iterator[RuleFault]:
-    """Keys of one rule that no call can satisfy together."""
+    """Conditions of one rule that no call can meet together."""
     yield from _find_impossible_names(rule)
     kinds = frozenset(rule.kind or ())
     tools = rule.tools if rule.server in (None, ("",)) else frozenset[str]()  # a server's `edit` may be anything
@@ -69,7 +82,7 @@ def find_contradictions(rule: Rule) -> Iterator[RuleFault]:
 
 
 def _find_impossible_names(rule: Rule) -> Iterator[RuleFault]:
-    """Names that no tool can have. A server may call its own tools anything."""
+    """Names that no tool can have. A server may give its own tools any name."""
     spelled = (
         [text for glob in map(Glob, rule.tool or ()) for text in glob.spelled_texts] if rule.server is None else []
     )
@@ -81,7 +94,7 @@ def _find_impossible_names(rule: Rule) -> Iterator[RuleFault]:
 
 
 def find_misspelt(rule: Rule) -> Iterator[str]:
-    """Names of tools in a rule that are close to that of a built-in one, which may be meant."""
+    """Names of tools in a rule that are close to the name of a built-in tool."""
     for name in sorted(rule.tools - BUILT_IN.keys()) if rule.server is None else ():
         close = KNOWN_ELSEWHERE.get(name) or next(iter(suggest_names(name.lower(), BUILT_IN, 1, similar=0.75)), None)
         if close:
@@ -89,7 +102,7 @@ def find_misspelt(rule: Rule) -> Iterator[str]:
 
 
 def find_shadowed(rules: Sequence[Rule]) -> Iterator[RuleFault]:
-    """Rules of one file that another always forestalls: one about every call, or one with the very same conditions."""
+    """Rules of one file behind one that matches every call, or behind one with the same conditions."""
     ranked = sorted(range(len(rules)), key=lambda index: (*precedence_key(rules[index]), index))
     total: list[Rule] = []
     same: dict[str, list[Rule]] = {}
@@ -104,15 +117,14 @@ def find_shadowed(rules: Sequence[Rule]) -> Iterator[RuleFault]:
 
 
 def _find_forestalling(rule: Rule, total: Iterable[Rule], alike: Iterable[Rule]) -> Rule | None:
-    """An allow rule must cover all of a call where others only touch it, and leaves what destroys, or decides what
-    runs, to others."""
+    """An allow rule for every call does not cover destructive calls or protected files, so it does not shadow all."""
     whole = (one for one in total if one.decision is not RuleEffect.ALLOW or not _may_be_left(rule))
     fitting = (one for one in alike if one.decision is not RuleEffect.ALLOW or rule.decision is RuleEffect.ALLOW)
     return next((one for one in (*whole, *fitting) if _list_modes(rule) <= _list_modes(one)), None)
 
 
 def _may_be_left(rule: Rule) -> bool:
-    """Can it be about a call that an allow rule for everything leaves out?"""
+    """May it match a call that an allow rule for every call does not cover?"""
     names = any(map(is_one_file, rule.path or ()))
     if rule.harmless or (rule.decision is RuleEffect.ALLOW and not (rule.is_about_programs or rule.arguments or names)):
         return False
@@ -125,7 +137,7 @@ def _may_be_left(rule: Rule) -> bool:
 
 
 def _list_modes(rule: Rule) -> frozenset[str]:
-    """The modes in which it speaks."""
+    """The modes in which it applies."""
     if rule.modes is not None:
         return frozenset({*rule.modes, *({_READING_PLAN} if Mode.PLAN in rule.modes else ())})
     everywhere = frozenset({*Mode, _READING_PLAN})
@@ -150,3 +162,68 @@ def _has_no_host(tool: str) -> bool:
 
 def _format_tools(tools: Iterable[str]) -> str:
     return " or ".join(f"`{tool}`" for tool in sorted(tools))
+
+
+def find_example_faults(rule: Rule) -> Iterator[RuleFault]:
+    """The examples of a rule that do not match as they should."""
+    conditions = build_conditions(rule)
+    for key, wanted in (("match", Truth.YES), ("not_match", Truth.NO)):
+        for place, example in enumerate(getattr(rule, key)):
+            tool = example.tool or _find_usual_tool(rule, example)
+            if tool is None:
+                yield RuleFault((key, place), "the example says no tool, and the rule names none")
+                continue
+            facts = CallFacts(_build_subject(tool, example))
+            found, condition = match_rule(rule, conditions, facts)
+            if found is not wanted:
+                why = condition.explain(facts) if condition else "every condition holds"
+                why = "that is not known before it runs" if found is Truth.MAYBE else why
+                yield RuleFault((key, place), f"the rule {_TRUTH_TEXTS[found]} match this example: {why}")
+
+
+def _find_usual_tool(rule: Rule, example: Example) -> str | None:
+    if example.command is not None or rule.is_about_programs:
+        return "shell"
+    if example.url is not None:
+        return "fetch"
+    literal = [name for name in rule.tool or () if name in BUILT_IN]
+    return literal[0] if literal else next(iter(rule.tool or ()), None)
+
+
+def _build_subject(tool: str, example: Example) -> Subject:
+    short = {"command": example.command, "path": example.path, "url": example.url}
+    arguments = {**{name: value for name, value in short.items() if value is not None}, **example.arguments}
+    given: dict[str, Any] = {
+        name: getattr(example, name)
+        for name in ("server", "effect", "kind", "in_workspace", "tainted")
+        if getattr(example, name) is not None
+    }
+    if tool not in BUILT_IN:
+        given |= _build_arguments(example)
+    return complete_subject(build_call_subject(tool, arguments, **given), example.sends)
+
+
+def _build_arguments(example: Example) -> dict[str, Any]:
+    """The path, url and command of an unknown tool, as the example names them."""
+    return {
+        "paths": (example.path,) if example.path is not None else (),
+        "urls": (example.url,) if example.url is not None else (),
+        "command": example.command,
+    }
+
+
+def explain_phrase_risk(phrase: Phrase) -> str | None:
+    """Why an allow rule with these words may cover more, or less, than it seems to; None when no risk is known."""
+    from holdfast.activities.shell.programs.wrappers import list_runner_phrases  # loaded with the parser of commands
+
+    any_file = "any-file"
+    for name in sorted(phrase.first_words or ("python3", "bash")):
+        if may_run_files(name.rpartition("/")[2]) and phrase.covers_words((name, any_file)):
+            return f"`{phrase.source}` lets every program in a file run: name the file, or `-m` and the module"
+    for runner in list_runner_phrases():
+        words = (*runner, any_file)
+        if phrase.covers_words(words, {len(runner): any_file}):
+            return f"`{phrase.source}` lets every program run that `{' '.join(runner)}` finds: name the command"
+        if phrase.first_words is not None and phrase.covers_words(words):
+            return f"`{phrase.source}` names no command: what `{' '.join(runner)}` runs must be covered by itself"
+    return None

@@ -1,7 +1,6 @@
-"""Policy files, read and checked: every mistake of every file at once, each with its line, before a rule counts.
+"""Loads policy files: every mistake of every file is reported at once, each with its line, before any rule applies.
 
-Files are read as settings files are: once, at most 1 MB, and not when others may write them. The shipped rules are a
-file like any other.
+Files are read like settings files: at most 1 MB, and not when others may write them. The shipped rules are a file too.
 """
 
 from __future__ import annotations
@@ -13,28 +12,32 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-from holdfast.activities.policy.lint import find_contradictions, find_misspelt, find_shadowed
-from holdfast.activities.policy.lint_examples import find_example_faults
+from holdfast.activities.policy.command_matching import parse_phrase
+from holdfast.activities.policy.lint import (
+    explain_phrase_risk,
+    find_contradictions,
+    find_example_faults,
+    find_misspelt,
+    find_shadowed,
+)
 from holdfast.activities.policy.policy import Policy, PolicyRule
 from holdfast.activities.policy.rules import PolicyFile, Rule, RuleEffect, RuleFault, Tier
-from holdfast.activities.policy.subject.command_patterns import parse_phrase
-from holdfast.activities.policy.subject.shell_commands import explain_phrase_risk
 from holdfast.config.settings import Settings
 from holdfast.config.toml_document import Document, FileContent, Problem, format_problems, parse_document, read_content
 from holdfast.config.toml_lines import find_lines
 from holdfast.errors import BadInput
 
 WORKSPACE_FILE = Path(".holdfast", "policy.toml")
-"""In the workspace. It may only tighten: whoever can write there wrote it."""
+"""In the workspace. It may only tighten: anybody who can write there may have written it."""
 ADMIN_FILE = Path("/etc/holdfast/policy.toml")
 SHIPPED_FILE = Path(__file__).with_name("defaults.toml")
 YOLO_FILE = Path(__file__).with_name("yolo.toml")
-"""What is added where mode `yolo` is to ask about nothing that destroys."""
+"""Added when the settings say `yolo_asks = false`: mode `yolo` then asks about nothing."""
 
 
 @dataclass(frozen=True)
 class PolicySource:
-    """A policy file, and how much it may say."""
+    """A policy file and its tier."""
 
     file: Path
     tier: Tier
@@ -42,7 +45,7 @@ class PolicySource:
 
 @dataclass(frozen=True)
 class LoadedFile:
-    """A file that was checked: its rules, or what is wrong with it."""
+    """A checked policy file: its rules, or its problems."""
 
     tier: Tier
     document: Document[PolicyFile]
@@ -51,15 +54,12 @@ class LoadedFile:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """Why none of it counts."""
+        """The mistakes in it; with any, it has no rules."""
         return self.document.problems
 
 
 def list_sources(settings: Settings) -> list[PolicySource]:
-    """The files that count for a worker: the user's, and those of the workspace and the machine where there are any.
-
-    Where mode `yolo` is to ask about nothing that destroys, one of our own as well.
-    """
+    """The policy files of a worker: those of the settings, and those of the workspace and the machine that exist."""
     found = [PolicySource(file, Tier.USER) for file in settings.policy]
     if not settings.yolo_asks:
         found.append(PolicySource(YOLO_FILE, Tier.DEFAULT))
@@ -70,13 +70,13 @@ def list_sources(settings: Settings) -> list[PolicySource]:
 
 
 def load_policy(sources: Iterable[PolicySource]) -> Policy:
-    """The shipped rules with those of these files; BadInput with every problem of every file."""
+    """The policy of the shipped rules and these files. BadInput with every problem of every file."""
     loaded = [load_shipped(), *(_load_source(source) for source in sources)]
     return build_policy(loaded)
 
 
 def build_policy(loaded: Iterable[LoadedFile]) -> Policy:
-    """One policy of files that were read; BadInput when one of them has problems."""
+    """The policy of these files. BadInput when one of them has problems."""
     files = list(loaded)
     told = [format_problems(one.document.content.file, one.problems) for one in files if one.problems]
     if told:
@@ -98,7 +98,7 @@ def load_shipped() -> LoadedFile:
 
 
 def read_policy_file(content: FileContent, tier: Tier, now: datetime | None = None) -> LoadedFile:
-    """Check a file of one tier. Rules that have expired are told, and are not wrong."""
+    """Check a policy file of one tier. Expired rules are warnings, not problems."""
     context = {"inspect": _build_inspection(tier), "compare": find_shadowed}
     document = parse_document(content, PolicyFile, context)
     if document.value is None:
@@ -111,7 +111,7 @@ def read_policy_file(content: FileContent, tier: Tier, now: datetime | None = No
 
 
 def _build_inspection(tier: Tier) -> Callable[[Rule], Iterator[RuleFault]]:
-    """What is wrong with a rule of this tier, beside the others of its file."""
+    """A check of one rule in its file: duplicate names, what its tier may not do, contradictions, examples."""
     names: set[str] = set()
 
     def inspect_rule(rule: Rule) -> Iterator[RuleFault]:
@@ -140,7 +140,7 @@ def _find_misspelt(entries: Iterable[PolicyRule]) -> Iterator[Problem]:
 
 
 def _find_broad(entries: Iterable[PolicyRule]) -> Iterator[Problem]:
-    """Allow rules on interpreters and runners, which are seldom meant as wide as they are."""
+    """Allow rules on interpreters and runners, which cover more than they seem to."""
     for place, entry in enumerate(entries, start=1):
         for text in (entry.rule.command or ()) if entry.rule.decision is RuleEffect.ALLOW else ():
             if why := explain_phrase_risk(parse_phrase(text)):

@@ -1,9 +1,8 @@
-"""Values, paths and hosts of a call, compared with those of a rule.
+"""Compares values, paths and hosts of a call with those of a rule.
 
-A table in a rule is descended into: what it says must hold, what it does not say may be anything. Expressions run on
-an engine that is linear in the text, since the text is a model's.
-
-`EXAMPLE.com.` is `example.com`, and `2130706433` is `127.0.0.1`: an address has many spellings and leads to one place.
+Of a table in a rule, every entry must hold; entries of the call that it does not have may be anything. Regular
+expressions run on an engine that is linear in the length of the text, which a model chose. Hosts are normalised:
+`EXAMPLE.com.` is `example.com`, and `2130706433` is `127.0.0.1`.
 """
 
 from __future__ import annotations
@@ -16,28 +15,27 @@ from typing import Any
 import jsonschema_rs
 from pydantic import JsonValue
 
-from holdfast.activities.policy.subject.subject import is_inside
-from holdfast.activities.policy.subject.ternary import Truth, to_truth
+from holdfast.activities.policy.subject import Truth, is_inside, to_truth
 from holdfast.util.globs import PathPattern
 
 PATTERN_LIMIT = 2_000
 """Characters of a regular expression."""
 MAX_DEPTH = 20
-"""Of tables in tables: a rule that needs more is a mistake."""
+"""Levels of nested tables."""
 _ABSENT = object()
 
 
 class Expression:
-    """A regular expression that must match the whole of a text. ValueError when it cannot be read."""
+    """A regular expression for a whole text. ValueError when it cannot be compiled."""
 
     def __init__(self, pattern: str) -> None:
         if len(pattern) > PATTERN_LIMIT:
             raise ValueError(f"is over {PATTERN_LIMIT:,} characters")
-        _compile_pattern(pattern)  # by itself: a bracket too many must not close ours
+        _compile_pattern(pattern)  # alone first: a surplus bracket must not close the group below
         self._validator = _compile_pattern(f"^(?:{pattern})$")
 
     def matches(self, text: str) -> Truth:
-        """Is the text meant? Text that is no text (half a character) perhaps is."""
+        """Does it match? MAYBE for a text with lone surrogates."""
         try:
             return to_truth(self._validator.is_valid(text))
         except ValueError:
@@ -57,7 +55,7 @@ def _compile_pattern(pattern: str) -> jsonschema_rs.Validator:
 def compare_arguments(
     wanted: Mapping[str, Any], given: Mapping[str, JsonValue], test: Callable[[Any, Any], Truth]
 ) -> Truth:
-    """Does every value of a rule's table hold of the arguments? `test` compares what is no table."""
+    """Do all entries of a rule's table hold of the arguments? `test` compares values that are no tables."""
     found = Truth.YES
     for name, value in wanted.items():
         there: Any = given.get(name, _ABSENT)
@@ -86,7 +84,7 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def explain_unfit_value(value: Any, depth: int = MAX_DEPTH) -> str | None:
-    """Why an argument can never be this value of a TOML file; None when it can."""
+    """Why no argument can equal this value of a TOML file; None when one can."""
     if depth == 0:
         return "is nested too deeply"
     if isinstance(value, dict | list):
@@ -98,38 +96,38 @@ def explain_unfit_value(value: Any, depth: int = MAX_DEPTH) -> str | None:
 
 
 _CHILD = "\N{REPLACEMENT CHARACTER}"
-"""A name that no pattern spells out."""
+"""A name that no pattern spells out, for a file in a folder."""
 _PLAIN = re.compile(r"[^*?\[{\\]*")
 
 
 class PathTest:
-    """One pattern of a rule."""
+    """A path pattern of a rule."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = PathPattern(pattern)
         self._inside = is_inside(pattern)
         start = _PLAIN.match(pattern)
         self._start = start[0] if start else ""
-        """What every path that is meant begins with: most patterns of a large policy are about other folders."""
+        """The text that every match begins with: it rules out most patterns of a large policy."""
 
     def covers_path(self, path: str) -> bool:
-        """Is the path meant? What is outside the workspace only by a pattern that says so."""
+        """Does it match this path? Only a pattern that leads outside matches a path outside of the workspace."""
         return path.startswith(self._start) and self._inside == is_inside(path) and self._pattern.matches(path)
 
     def touches_path(self, path: str, child: str) -> bool:
-        """Is the path meant, or, if it is a folder, everything in it? `child` stands for that."""
+        """Does it match this path or `child`, which stands for everything in it?"""
         if not (child.startswith(self._start) or path == self._start):
             return False
         return self._pattern.matches(path) or self._pattern.matches(child)
 
 
 def is_one_file(pattern: str) -> bool:
-    """Does a pattern name one file, and no other?"""
+    """Does a pattern match exactly one path?"""
     return _PLAIN.fullmatch(pattern) is not None
 
 
 def build_child_path(path: str) -> str:
-    """Something in a folder."""
+    """A path in a folder that stands for everything in it."""
     return _CHILD if path == "." else f"{path.rstrip('/')}/{_CHILD}"
 
 
@@ -137,8 +135,8 @@ ANY_HOST, BELOW_PREFIX = "*", "*."
 
 
 def find_host(url: str) -> str | None:
-    """The host a url leads to; None when it cannot be told."""
-    import httpx2  # few calls have a url
+    """The normalised host of a url; None when it is unknown."""
+    import httpx2  # loaded with the first url
 
     try:
         return normalise_host(httpx2.URL(url.strip()).raw_host.decode("ascii"))
@@ -147,7 +145,7 @@ def find_host(url: str) -> str | None:
 
 
 def normalise_host(host: str) -> str | None:
-    """A name in lower case and ASCII, or an address; None for what is no host."""
+    """A host as a lower-case ASCII name or an address; None for anything else."""
     import httpx2
 
     from holdfast.config.address_rules import is_host, parse_literal
@@ -165,7 +163,7 @@ def normalise_host(host: str) -> str | None:
 
 
 class HostPattern:
-    """A host, `*.example.com` for those below it, or `*` for any. ValueError for anything else."""
+    """A host, `*.example.com` for all below it, or `*` for any. ValueError for anything else."""
 
     def __init__(self, pattern: str) -> None:
         self._any = pattern == ANY_HOST
@@ -176,7 +174,7 @@ class HostPattern:
         self._name = name or ""
 
     def matches(self, host: str | None) -> Truth:
-        """Is this host meant? One that cannot be told perhaps is."""
+        """Does it match this host? MAYBE for an unknown one."""
         if host is None:
             return Truth.MAYBE
         if self._below:

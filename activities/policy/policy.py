@@ -1,16 +1,16 @@
-"""The policy: all rules of all files, and the one that decides about a call.
+"""The policy: all rules of all files, and the one that decides about a call (S29).
 
-The highest tier comes first, within it the highest priority, then deny before ask before allow, then the order of the
-files. The first rule that is about the call decides, with three exceptions, each towards caution:
+Rules are ordered by tier, then priority, then deny before ask before allow, then their place in the files. The first
+rule that matches decides, with three exceptions, each towards caution:
 
-- a deny rule that is only perhaps about the call makes it asked about, unless a later one denies it;
-- an ask of a workspace's file does not lift a deny of the defaults: such files only tighten;
-- in plan mode, a rule that does not name its modes loosens nothing: it speaks if it denies, or if the call only reads.
+- a deny rule that only may match (MAYBE) makes the call asked about, unless a later rule denies it;
+- an ask rule of a workspace file does not lift a deny of the defaults: such files only tighten;
+- in plan mode, a rule without modes loosens nothing: it applies if it denies, or if the call only reads.
 
-Where one of the first two makes a call asked about, it is asked as strictly as the rules would that come after, and
-denied where they want the word of different roles: a call has that of one.
+In the first two cases the call is asked about as strictly as the later ask rules demand, and denied when they want
+people of different roles: one approval has one role.
 
-Pure, but for the clock that rules with an end need.
+Pure, except for the clock that rules with an expiry need.
 """
 
 from __future__ import annotations
@@ -18,28 +18,82 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
 
+from holdfast.activities.policy.command_matching import parse_phrase
 from holdfast.activities.policy.conditions import CallFacts, Condition, build_conditions, match_rule
 from holdfast.activities.policy.lint import precedence_key
-from holdfast.activities.policy.rule_index import RuleIndex
 from holdfast.activities.policy.rules import Rule, RuleEffect, Tier
-from holdfast.activities.policy.subject.subject import Subject
-from holdfast.activities.policy.subject.ternary import Truth
+from holdfast.activities.policy.subject import Subject, Truth
 from holdfast.domain.approvals.approval import Deadline, Needs
 from holdfast.domain.base import Data
 from holdfast.domain.calls.tool import Effect
 from holdfast.domain.modes import Mode
+from holdfast.util.globs import Glob
 from holdfast.util.json_values import digest_canonical
 from holdfast.util.text import escape_controls
+
+CACHED_TOOLS = 500
+"""Tools whose candidate rules are cached."""
+
+
+class _ToolRules(NamedTuple):
+    """The indexes of the rules for one tool: those that spell out a program, and the others."""
+
+    others: tuple[int, ...]
+    programs: tuple[int, ...]
+    by_program: dict[str, list[int]]
+
+
+class RuleIndex:
+    """Finds the rules that may match a call without trying each: by its tool and its programs."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self._rules = [(_parse_globs(rule), _list_first_words(rule)) for rule in rules]
+        self._find_tool_rules = lru_cache(maxsize=CACHED_TOOLS)(self._sort_rules)
+
+    def find_candidates(self, facts: CallFacts) -> Iterable[int]:
+        """The indexes of all rules that may match this call, in order."""
+        rules = self._find_tool_rules(facts.subject.tool_names)
+        if not rules.programs or facts.reading is None:
+            return rules.others
+        if facts.reading.first_words is None:
+            return sorted((*rules.others, *rules.programs))
+        named = {place for head in facts.reading.first_words for place in rules.by_program.get(head, ())}
+        return sorted((*rules.others, *named))
+
+    def _sort_rules(self, names: tuple[str, ...]) -> _ToolRules:
+        places = [place for place, (globs, _) in enumerate(self._rules) if not globs or _matches_any(globs, names)]
+        by_program: dict[str, list[int]] = {}
+        for place in places:
+            for head in self._rules[place][1]:
+                by_program.setdefault(head, []).append(place)
+        programs = tuple(place for place in places if self._rules[place][1])
+        return _ToolRules(tuple(place for place in places if not self._rules[place][1]), programs, by_program)
+
+
+def _matches_any(globs: list[Glob], names: tuple[str, ...]) -> bool:
+    return any(glob.matches(name) for glob in globs for name in names)
+
+
+def _parse_globs(rule: Rule) -> list[Glob]:
+    return [Glob(text) for text in rule.tool or ()]
+
+
+def _list_first_words(rule: Rule) -> frozenset[str]:
+    """The first words of the programs that a rule matches; empty when these may be any."""
+    firsts = [parse_phrase(text).first_words for text in rule.command or ()]
+    known = [first for first in firsts if first is not None]
+    return frozenset[str]().union(*known) if len(known) == len(firsts) else frozenset()
+
 
 DOUBT_REASON = "it may be what this rule denies: that is not known before it runs"
 _TIER_ORDER = {tier: place for place, tier in enumerate(Tier)}
 
 
 class Ruling(Data):
-    """What the policy says of a call. `rule` is the rule's name, or its FILE:LINE."""
+    """The decision of the policy on a call. `rule` is the name of the rule, or its FILE:LINE."""
 
     decision: RuleEffect
     rule: str
@@ -49,14 +103,14 @@ class Ruling(Data):
     message: str | None = None
     """For the model, when denied."""
     anything: bool = False
-    """The rule is about everything, and so about no command in particular."""
+    """The rule matches every call."""
     always_ask: bool = False
-    """No standing answer counts."""
+    """No grant applies."""
     needs: Needs = Needs()
     deadline: Deadline | None = None
 
     def tighten_to(self, other: Ruling) -> Ruling:
-        """The same, asking for no less than another one does; a denial when they want different roles."""
+        """This ruling, tightened to the demands of another one; a denial when they want different roles."""
         mine, theirs = self.needs, other.needs
         if mine.role and theirs.role and mine.role != theirs.role:
             words = f"it needs the role {mine.role!r}, and by the rule {other.rule!r} the role {theirs.role!r}"
@@ -75,7 +129,7 @@ class Ruling(Data):
 
 
 class PassedRule(Data):
-    """A rule that came before the one that decided, and why it did not."""
+    """A rule that did not decide, and the reason."""
 
     rule: str
     where: str
@@ -85,7 +139,7 @@ class PassedRule(Data):
 
 
 class RulingExplanation(Data):
-    """A ruling, where its rule stands, and the rules that were passed over on the way."""
+    """A ruling, the place of its rule, and the rules that did not decide."""
 
     ruling: Ruling | None
     where: str | None = None
@@ -94,7 +148,7 @@ class RulingExplanation(Data):
 
 @dataclass(frozen=True)
 class PolicyRule:
-    """A rule in its place."""
+    """A rule with its tier and its place in a file."""
 
     rule: Rule
     tier: Tier
@@ -108,16 +162,16 @@ class PolicyRule:
 
     @property
     def label(self) -> str:
-        """What a person knows it by."""
+        """Its name, else its location."""
         return self.rule.name or self.location
 
     @cached_property
     def conditions(self) -> tuple[Condition, ...]:
-        """Its keys, as tests."""
+        """The compiled conditions of the rule."""
         return build_conditions(self.rule)
 
     def build_ruling(self, *, is_doubtful: bool = False) -> Ruling:
-        """What it says; when it only perhaps is about the call, that somebody must look."""
+        """Its decision; a question when it only may match."""
         rule = self.rule
         if is_doubtful:
             reason = f"{rule.reason} ({DOUBT_REASON})" if rule.reason else DOUBT_REASON
@@ -137,17 +191,17 @@ class PolicyRule:
 
 @dataclass(frozen=True)
 class _RuleResult:
-    """What became of one rule."""
+    """How far one rule matches a call."""
 
     entry: PolicyRule
     truth: Truth
     why: str = ""
     after: tuple[PolicyRule, ...] = ()
-    """Rules that would ask as well, and perhaps more strictly."""
+    """Later ask rules that match as well, and may be stricter."""
 
 
 class Policy:
-    """Rules in order of precedence."""
+    """All rules, in the order of precedence."""
 
     def __init__(
         self, entries: Iterable[PolicyRule], clock: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -162,12 +216,12 @@ class Policy:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over every rule in its place: the same rules have the same, wherever their files are."""
+        """SHA-256 over all rules in their order. It does not depend on the places of their files."""
         return digest_canonical(self.rule_texts)
 
     @property
     def rule_texts(self) -> list[dict[str, Any]]:
-        """Every rule in its place, without its examples."""
+        """All rules in their order, without examples, as JSON values."""
         left_out = {"match", "not_match"}
         return [
             {"tier": entry.tier.value, **entry.rule.model_dump(mode="json", exclude=left_out, exclude_none=True)}
@@ -176,7 +230,7 @@ class Policy:
 
     @cached_property
     def required_approvals(self) -> dict[str | None, int]:
-        """How many people the rules ask for at most: by their role, and under None where anybody counts."""
+        """The highest number of approvals that rules ask for, by role; None stands for any person."""
         found: dict[str | None, int] = {}
         for entry in self.entries:
             if entry.rule.decision is RuleEffect.ASK:
@@ -186,16 +240,16 @@ class Policy:
 
     @property
     def roles(self) -> frozenset[str]:
-        """The roles that rules ask for."""
+        """The roles that rules name."""
         return frozenset(role for role in self.required_approvals if role is not None)
 
     def find_ruling(self, call: Subject | CallFacts, mode: Mode) -> Ruling | None:
-        """What the rules say; None when they say nothing, and the tool's own wish decides."""
+        """The ruling on a call; None when no rule matches and the tool's own wish decides."""
         facts = call if isinstance(call, CallFacts) else CallFacts(call)
         return _build_ruling(_find_deciding(self._examine_candidates(facts, mode)))
 
     def explain_ruling(self, subject: Subject, mode: Mode) -> RulingExplanation:
-        """The same, with every rule that was passed over and the reason for it."""
+        """The ruling on a call, with every rule that did not decide and the reason."""
         facts = CallFacts(subject)
         seen: list[_RuleResult] = []
 
@@ -211,7 +265,7 @@ class Policy:
         )
 
     def _examine_candidates(self, facts: CallFacts, mode: Mode) -> Iterator[_RuleResult]:
-        """The rules that are about a call, or perhaps are."""
+        """The rules that match a call, or may match it."""
         for place in self._index.find_candidates(facts):
             entry = self.entries[place]
             if not self._explain_silence(entry.rule, facts.subject, mode):
@@ -226,7 +280,7 @@ class Policy:
         return _RuleResult(entry, truth, condition.explain(facts) if condition else "")
 
     def _explain_silence(self, rule: Rule, subject: Subject, mode: Mode) -> str | None:
-        """Why a rule says nothing at all here."""
+        """Why a rule does not apply in this mode or at this time; None when it does."""
         if rule.modes is not None and mode not in rule.modes:
             return f"it is not for mode `{mode.value}`"
         loosens = rule.modes is None and rule.decision is not RuleEffect.DENY
@@ -236,7 +290,7 @@ class Policy:
 
 
 def _find_deciding(results: Iterable[_RuleResult]) -> _RuleResult | None:
-    """The rule that decides: the first, or, after one that only asks for caution, the next that denies."""
+    """The rule that decides: the first that matches, or behind one that only makes the call asked about, a deny."""
     floor: _RuleResult | None = None
     done: Tier | None = None
     for found in results:
@@ -255,7 +309,7 @@ def _find_deciding(results: Iterable[_RuleResult]) -> _RuleResult | None:
 
 
 def _tighten_result(floor: _RuleResult, found: _RuleResult) -> _RuleResult:
-    """It is asked about already: as strictly as this rule would."""
+    """The result of a call that is asked about already, with the demands of one more ask rule."""
     asks = found.truth is Truth.YES and found.entry.rule.decision is RuleEffect.ASK
     return replace(floor, after=(*floor.after, found.entry)) if asks else floor
 

@@ -1,62 +1,181 @@
-"""A rule, and a file of rules: what may stand in it. docs/reference/policy.md explains it.
+"""A rule of a policy file, and the file: its keys and their types (docs/reference/policy.md).
 
-Frozen data, checked when it is made: a pattern that cannot be read, an empty list or a rule that says nothing is an
-error. What needs other rules, or a call to try it on, is for whoever loads the file: `inspect` and `compare` in the
-context of the validation.
+Frozen data, checked when it is made: a pattern that cannot be read, an empty list or a rule without conditions is an
+error. Checks that need the other rules or a call to try come from the loader, by `inspect` and `compare` in the context
+of the validation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from holdfast.activities.policy.rule_fields import (
-    Arguments,
-    Commands,
-    Duration,
-    Flag,
-    Hosts,
-    LongText,
-    Moment,
-    Names,
-    OnlyTrue,
-    Paths,
-    Patterns,
-    Reason,
-    Servers,
-    ShortName,
-    SingleOrList,
-    Table,
-)
-from holdfast.activities.policy.subject.subject import CallKind
+from holdfast.activities.policy.command_matching import parse_phrase
+from holdfast.activities.policy.patterns import Expression, HostPattern, explain_unfit_value
+from holdfast.activities.policy.subject import CallKind
 from holdfast.config.toml_document import SENTENCE_ERROR
 from holdfast.domain.approvals.approval import Deadline, Needs
 from holdfast.domain.base import Message
 from holdfast.domain.calls.tool import Effect
 from holdfast.domain.modes import Mode
 from holdfast.util.durations import parse_duration
-from holdfast.util.globs import Glob
-from holdfast.util.text import escape_controls
+from holdfast.util.globs import Glob, PathPattern
+from holdfast.util.text import drop_surrogates, escape_controls
+
+MAX_ALTERNATIVES = 1_000
+"""Entries of one condition."""
+NAME_LIMIT, REASON_LIMIT, MESSAGE_LIMIT = 100, 1_000, 4_000
+
+
+def _wrap_single(value: object) -> object:
+    """A text stands for a list of one text."""
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, list | tuple):
+        raise ValueError("must be text, or an array of texts")
+    if not value:
+        raise ValueError("is empty: it would match nothing")
+    if len(value) > MAX_ALTERNATIVES:
+        raise ValueError(f"has over {MAX_ALTERNATIVES:,} entries")
+    return value
+
+
+def _translate_false(value: object) -> object:
+    """`false` becomes the empty name: a tool of no server."""
+    if value is False:
+        return ("",)
+    if value == "" or (isinstance(value, list) and "" in value):
+        raise ValueError("is empty: say `false` for tools of no server")
+    return _wrap_single(value)
+
+
+def _check_server(text: str) -> str:
+    Glob(text)
+    return text
+
+
+def _build_check(read: Callable[[str], object]) -> AfterValidator:
+    def check_text(text: str) -> str:
+        if not text.strip():
+            raise ValueError("is empty")
+        read(text)
+        return text
+
+    return AfterValidator(check_text)
+
+
+def _check_path(text: str) -> None:
+    """ValueError for a pattern that can match no normalised path."""
+    PathPattern(text)
+    names = text.removeprefix("/").split("/")
+    if text != "." and ("." in names or "" in names):
+        raise ValueError(f"{text!r} matches nothing: leave out `./` and empty names, and end a folder in `/**`")
+    climbing = len(names) - len([name for name in names if name != ".."])
+    if names[:climbing] != [".."] * climbing or (climbing and text.startswith("/")):
+        raise ValueError(f"{text!r} matches nothing: paths of calls are without `..`, save at the start of one outside")
+
+
+def _check_true(value: object) -> object:
+    if value is False:
+        raise ValueError("can only be true: leave it out otherwise")
+    return value
+
+
+def _check_name(text: str) -> str:
+    if not text.strip() or len(text) > NAME_LIMIT or escape_controls(text) != text or "\n" in text:
+        raise ValueError(f"must be one line of 1 to {NAME_LIMIT} characters, all of them visible")
+    return text
+
+
+def _check_harmless(text: str) -> str:
+    """Escape what must not reach a terminal."""
+    return escape_controls(drop_surrogates(text))
+
+
+def _parse_moment(value: object) -> object:
+    """A date means the end of that day, in UTC."""
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ValueError("must say its offset, as in 2030-01-31T12:00:00Z")
+        return value
+    if isinstance(value, date):
+        try:
+            return datetime.combine(value, time(), UTC) + timedelta(days=1)
+        except OverflowError:
+            raise ValueError("is too far away") from None
+    raise ValueError("must be a date, or a date and time with its offset")
+
+
+def _check_filled(value: object) -> object:
+    if value == {}:
+        raise ValueError("is empty: it would say nothing")
+    return value
+
+
+def _check_json(value: object) -> object:
+    if isinstance(value, dict) and (complaint := explain_unfit_value(value)):
+        raise ValueError(complaint)
+    return value
+
+
+def _check_expressions(value: dict[str, Any]) -> dict[str, Any]:
+    for name, pattern in value.items():
+        if isinstance(pattern, dict):
+            _check_expressions(pattern)
+        elif not isinstance(pattern, str):
+            raise ValueError("holds something that is no regular expression in text")
+        else:
+            try:
+                Expression(pattern)
+            except ValueError as error:
+                raise ValueError(f"{name!r} {error}") from None
+    return value
+
+
+def _check_duration(text: str) -> str:
+    parse_duration(text)
+    return text
+
+
+Flag = Annotated[bool, Field(strict=True)]
+OnlyTrue = Annotated[bool, BeforeValidator(_check_true), Field(strict=True)]
+SingleOrList = BeforeValidator(_wrap_single)
+Names = Annotated[tuple[Annotated[str, _build_check(Glob)], ...], SingleOrList]
+Servers = Annotated[tuple[Annotated[str, AfterValidator(_check_server)], ...], BeforeValidator(_translate_false)]
+Paths = Annotated[tuple[Annotated[str, _build_check(_check_path)], ...], SingleOrList]
+Hosts = Annotated[tuple[Annotated[str, _build_check(HostPattern)], ...], SingleOrList]
+Commands = Annotated[tuple[Annotated[str, _build_check(parse_phrase)], ...], SingleOrList]
+Arguments = Annotated[dict[str, Any], BeforeValidator(_check_json)]
+Table = Annotated[Arguments, BeforeValidator(_check_filled)]
+SafeText = Annotated[str, AfterValidator(_check_harmless)]
+ShortName = Annotated[str, AfterValidator(_check_name)]
+Moment = Annotated[datetime, BeforeValidator(_parse_moment)]
+Patterns = Annotated[Table, AfterValidator(_check_expressions)]
+Duration = Annotated[str, AfterValidator(_check_duration)]
+Reason = Annotated[SafeText, Field(max_length=REASON_LIMIT)]
+LongText = Annotated[SafeText, Field(max_length=MESSAGE_LIMIT)]
+
 
 MAX_RULES = 5_000
-"""Of one file."""
+"""Rules of one file."""
 CONDITION_KEYS = (
     "tool", "server", "effect", "kind", "path", "host", "command", "harmless", "destructive", "arguments", "patterns",
     "in_workspace", "tainted", "sends", "protected",
 )  # fmt: skip
-"""The keys of a rule that narrow it down."""
+"""The keys of a rule that are conditions."""
 ASKING_KEYS = ("always_ask", "role", "approvals", "not_requester", "deadline", "warning", "on_deadline")
-"""The keys that say how a person is asked."""
+"""The keys of a rule for how a person is asked."""
 WARNING_SHARE = 0.1
-"""How much of a deadline is left when viewers are told, unless a rule says."""
+"""The share of a deadline that is left at its warning, unless a rule says otherwise."""
 
 
 class RuleEffect(StrEnum):
-    """What a rule says; the stricter first."""
+    """The decision of a rule, the strictest first."""
 
     DENY = "deny"
     ASK = "ask"
@@ -64,7 +183,7 @@ class RuleEffect(StrEnum):
 
 
 class Tier(StrEnum):
-    """Where a rule comes from; the stronger first."""
+    """Where a rule comes from, the strongest first."""
 
     ADMIN = "admin"
     USER = "user"
@@ -73,14 +192,10 @@ class Tier(StrEnum):
 
 
 class RuleFault(NamedTuple):
-    """Something wrong with a rule, and the keys that lead to it."""
+    """A mistake in a rule, and the keys that lead to it."""
 
     path: tuple[str | int, ...]
     message: str
-
-
-RuleInspection = Callable[["Rule"], Iterable[RuleFault]]
-"""What a loader has to say of a rule that is right by itself."""
 
 
 def _check_count(value: object) -> object:
@@ -90,7 +205,7 @@ def _check_count(value: object) -> object:
 
 
 class Example(Message):
-    """A call that a rule must, or must not, match. What is left out is as the built-in tool has it."""
+    """A call that a rule must, or must not, match. Fields that are left out are those of the built-in tool."""
 
     tool: str | None = None
     arguments: Arguments = Field(default_factory=dict)
@@ -103,17 +218,17 @@ class Example(Message):
     in_workspace: Flag | None = None
     tainted: Flag = False
     sends: Flag | None = None
-    """As the command or url has it when left out."""
+    """Derived from the command or url when left out."""
 
 
 class Rule(Message):
-    """What to say of calls of which every condition holds."""
+    """A decision on the calls of which every condition holds."""
 
     decision: RuleEffect
     name: ShortName | None = None
     tool: Names | None = None
     server: Servers | None = None
-    """An empty name for tools of no server."""
+    """The empty name stands for tools of no server."""
     effect: Annotated[tuple[Effect, ...], SingleOrList] | None = None
     kind: Annotated[tuple[CallKind, ...], SingleOrList] | None = None
     path: Paths | None = None
@@ -129,21 +244,21 @@ class Rule(Message):
     protected: OnlyTrue | None = None
     anything: OnlyTrue | None = None
     modes: Annotated[tuple[Mode, ...], SingleOrList] | None = None
-    """All of them when left out."""
+    """Every mode when left out."""
     priority: Annotated[int, Field(strict=True, ge=0, le=999)] = 100
     reason: Reason | None = None
     """For the person."""
     message: LongText | None = None
     """For the model, when denying."""
     always_ask: OnlyTrue | None = None
-    """No standing answer counts."""
+    """No grant applies."""
     role: ShortName | None = None
-    """Of those who may answer."""
+    """The role of the people who may decide."""
     approvals: Annotated[int, Field(strict=True, ge=1, le=10)] | None = None
     not_requester: OnlyTrue | None = None
     deadline: Duration | None = None
     warning: Duration | None = None
-    """So long before the deadline."""
+    """The time before the deadline."""
     on_deadline: Literal["deny", "allow"] | None = None
     expires: Moment | None = None
     match: tuple[Example, ...] = ()
@@ -151,29 +266,29 @@ class Rule(Message):
 
     @property
     def condition_keys(self) -> tuple[str, ...]:
-        """The keys that narrow it down."""
+        """The conditions that it has."""
         return tuple(name for name in CONDITION_KEYS if getattr(self, name) is not None)
 
     @property
     def tools(self) -> frozenset[str]:
-        """The tools it is about, when it spells them all out; else none."""
+        """The tools that it is about, when it spells out all of them; else empty."""
         globs = [Glob(text) for text in self.tool or ()]
         spelled = all(glob.is_literal for glob in globs)
         return frozenset[str]().union(*(glob.literals for glob in globs)) if spelled else frozenset()
 
     @property
     def is_about_programs(self) -> bool:
-        """Does it speak of what a command runs?"""
+        """Has it a condition on the programs of a command?"""
         return bool(self.command or self.harmless or self.destructive)
 
     @property
     def needs(self) -> Needs:
-        """Whose word it asks for."""
+        """The people whose decisions it asks for."""
         return Needs(role=self.role, approvals=self.approvals or 1, not_requester=bool(self.not_requester))
 
     @property
     def approval_deadline(self) -> Deadline | None:
-        """How long it waits for that."""
+        """The deadline of its approvals; None without one."""
         if self.deadline is None:
             return None
         seconds = parse_duration(self.deadline)
@@ -216,7 +331,7 @@ class Rule(Message):
 
 
 class PolicyFile(Message):
-    """A file: its rules, in order."""
+    """A policy file: its rules, in order."""
 
     rule: Annotated[tuple[Rule, ...], BeforeValidator(_check_count)] = ()
 

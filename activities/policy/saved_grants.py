@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from holdfast.activities.policy.conditions import CallFacts
-from holdfast.activities.policy.grant_scopes import CandidateCall, GrantRule, build_scope_rule
+from holdfast.activities.policy.grants import CandidateCall, GrantRule, build_scope_rule
 from holdfast.activities.policy.load_policy import LoadedFile, read_policy_file
-from holdfast.activities.policy.policy import PolicyRule
-from holdfast.activities.policy.rule_index import RuleIndex
+from holdfast.activities.policy.policy import PolicyRule, RuleIndex
 from holdfast.activities.policy.rules import CONDITION_KEYS, Rule, RuleEffect, Tier
-from holdfast.activities.policy.subject.subject import CallKind, Subject
+from holdfast.activities.policy.subject import CallKind, Subject
 from holdfast.config.toml_document import FILE_LIMIT, FileContent, Problem, format_problems, read_content
 from holdfast.domain.approvals.grants import Grant
 from holdfast.errors import BadInput, HoldfastError

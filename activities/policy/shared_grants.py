@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from holdfast.activities.ledger.open import open_database
 from holdfast.activities.policy.conditions import CallFacts
-from holdfast.activities.policy.grant_scopes import CandidateCall
+from holdfast.activities.policy.grants import CandidateCall
 from holdfast.activities.policy.rules import Rule, RuleEffect
 from holdfast.activities.policy.saved_grants import (
     GrantIndex,
@@ -30,7 +30,7 @@ from holdfast.activities.policy.saved_grants import (
     format_rule,
     read_saved,
 )
-from holdfast.activities.policy.subject.subject import Subject
+from holdfast.activities.policy.subject import Subject
 from holdfast.config.settings import Settings
 from holdfast.config.toml_document import FILE_LIMIT, FileContent
 from holdfast.domain.approvals.grants import Grant

@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from holdfast.activities.builtin.shell import Shell
 from holdfast.activities.gate.gate import Gate
-from holdfast.activities.policy.grant_matching import build_offers, find_covering_grant
+from holdfast.activities.policy.grants import build_offers, find_covering_grant
 from holdfast.activities.policy.load_policy import load_policy
-from holdfast.activities.policy.subject.subject import build_call_subject
+from holdfast.activities.policy.subject import build_call_subject
 from holdfast.activities.process.output_store import OutputStore
 from holdfast.activities.registry.registry import Registry
 from holdfast.activities.shell.analyze import analyse_command

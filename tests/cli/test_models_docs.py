@@ -15,7 +15,7 @@ from temporalio.client import Client
 
 from holdfast import Holdfast, HoldfastPlugin, ModelChoice, ScriptedReply, TurnInput, TurnLimits
 from holdfast.activities.models.media import ITEM_BYTES, REQUEST_BYTES, REQUEST_ITEMS
-from holdfast.activities.policy.subject.subject import BUILT_IN
+from holdfast.activities.policy.subject import BUILT_IN
 from holdfast.config.settings import load_settings
 from holdfast.domain.conversation.messages import ModelSettings
 from holdfast.domain.turn.delegation import Delegation

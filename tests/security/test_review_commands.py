@@ -18,7 +18,7 @@ from holdfast.activities.files.diff import build_diff
 from holdfast.activities.mcp.server.definition_pins import PinnedDefinitions
 from holdfast.activities.mcp.server.definitions import Definition
 from holdfast.activities.mcp.tools.mcp_tool import McpTool
-from holdfast.activities.policy.protection.protected_files import ProtectedFiles
+from holdfast.activities.policy.protected_files import ProtectedFiles
 from holdfast.activities.shell.analyze import analyse_command
 from holdfast.config.schema import McpServerSettings
 from holdfast.domain.calls.verdicts import Allow, Ask

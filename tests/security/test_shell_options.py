@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast.activities.policy.grant_matching import find_covering_grant
+from holdfast.activities.policy.grants import find_covering_grant
 from holdfast.activities.shell.analyze import analyse_command
 from holdfast.activities.shell.programs.option_effects import find_effects, list_known_options
 from holdfast.activities.shell.programs.program_effects import is_harmless

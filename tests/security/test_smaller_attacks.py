@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.activities.mcp.server.definitions import Definition
 from holdfast.activities.mcp.server.elicitation_forms import build_question
-from holdfast.activities.policy.grant_matching import EXCEPTIONS, build_offers, find_covering_grant
+from holdfast.activities.policy.grants import EXCEPTIONS, build_offers, find_covering_grant
 from holdfast.activities.policy.rules import Rule
 from holdfast.activities.policy.saved_grants import save_grant
 from holdfast.config.settings import Settings

@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.activities.policy.load_policy import LoadedFile, build_policy, load_shipped, read_policy_file
 from holdfast.activities.policy.policy import Policy, PolicyRule
 from holdfast.activities.policy.rules import Tier
-from holdfast.activities.policy.subject.subject import Subject, build_call_subject
+from holdfast.activities.policy.subject import Subject, build_call_subject
 from holdfast.config.toml_document import FileContent, Problem
 from holdfast.domain.modes import Mode
 

@@ -9,9 +9,9 @@ from pydantic import JsonValue
 
 from holdfast.activities.mcp.server.definition_pins import KnownTool, find_known_tool
 from holdfast.activities.policy.find_protected import build_protected
-from holdfast.activities.policy.protection.git_configuration import find_git_doubts
-from holdfast.activities.policy.subject.subject import BUILT_IN, FOLDER_ARGUMENT, CallKind, Subject, build_call_subject
-from holdfast.activities.policy.taint import complete_subject
+from holdfast.activities.policy.git_configuration import find_git_doubts
+from holdfast.activities.policy.protected_files import complete_subject
+from holdfast.activities.policy.subject import BUILT_IN, FOLDER_ARGUMENT, CallKind, Subject, build_call_subject
 from holdfast.activities.process.command import build_environment
 from holdfast.config.settings import Settings
 from holdfast.domain.calls.tool import Effect

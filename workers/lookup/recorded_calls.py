@@ -19,8 +19,9 @@ from temporalio.converter import DataConverter
 
 from holdfast.activities.gate.prepare_call import build_rule_arguments
 from holdfast.activities.policy.compare import RecordedCall
-from holdfast.activities.policy.subject.subject import Subject, build_call_subject
-from holdfast.activities.policy.taint import complete_subject, may_send, may_take_in
+from holdfast.activities.policy.conditions import may_send, may_take_in
+from holdfast.activities.policy.protected_files import complete_subject
+from holdfast.activities.policy.subject import Subject, build_call_subject
 from holdfast.domain.approvals.approval import Confirmation
 from holdfast.domain.calls.call import CallRequest
 from holdfast.domain.calls.tool import ToolRef

@@ -16,9 +16,9 @@ from holdfast.activities.builtin.shell import Shell
 from holdfast.activities.execution.context_changes import resolve_context_change
 from holdfast.activities.gate.gate import Gate
 from holdfast.activities.gate.prepare_call import CallContext, build_rule_subject, prepare_call
-from holdfast.activities.policy.grant_matching import build_offers, find_covering_grant
+from holdfast.activities.policy.grants import build_offers, find_covering_grant
 from holdfast.activities.policy.load_policy import build_policy
-from holdfast.activities.policy.subject.subject import Subject
+from holdfast.activities.policy.subject import Subject
 from holdfast.activities.process.output_store import OutputStore
 from holdfast.activities.registry.arguments import check_arguments
 from holdfast.activities.registry.registry import Registry

@@ -19,7 +19,7 @@ from holdfast.workers.terminal.output import escape_line, print_json, print_note
 if TYPE_CHECKING:
     from holdfast.activities.policy.load_policy import LoadedFile, PolicySource
     from holdfast.activities.policy.policy import Policy, PolicyRule
-    from holdfast.activities.policy.subject.subject import Subject
+    from holdfast.activities.policy.subject import Subject
     from holdfast.domain.approvals.approval import Offer
     from holdfast.domain.modes import Mode
     from holdfast.workers.lookup.explain_call import CallExplanation

@@ -14,7 +14,7 @@ import typer
 
 from holdfast.activities.mcp.server.definition_pins import PinnedDefinitions
 from holdfast.activities.mcp.server.definitions import is_wanted
-from holdfast.activities.policy.subject.subject import BUILT_IN
+from holdfast.activities.policy.subject import BUILT_IN
 from holdfast.config.mcp_servers_file import load_configured
 from holdfast.config.settings import Settings
 from holdfast.util.mcp_names import build_tool_name

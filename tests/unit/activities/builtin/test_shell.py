@@ -17,7 +17,7 @@ import pytest
 from pydantic import ValidationError
 
 from holdfast.activities.builtin.shell import Shell
-from holdfast.activities.policy.subject.shell_commands import describe_programs
+from holdfast.activities.policy.command_matching import CommandReading
 from holdfast.activities.process.output_store import OutputStore
 from holdfast.activities.supervision.runs import Runs
 from holdfast.domain.calls.tool import Effect, Invocation, ToolFailure
@@ -393,9 +393,9 @@ def test_S6_arguments_outside_the_schema_are_refused(arguments: dict[str, Any]) 
     ],
 )
 def test_S20_programs_are_named(command: str, named: tuple[str, ...]) -> None:
-    assert describe_programs(command)[0] == named
+    assert CommandReading(command).program_names == named
 
 
 @pytest.mark.parametrize("command", ["ls\nrm -r x", "ls # list\nrm -r x"])
 def test_S20_programs_of_every_line_are_named(command: str) -> None:
-    assert describe_programs(command)[0] == ("ls", "rm")
+    assert CommandReading(command).program_names == ("ls", "rm")

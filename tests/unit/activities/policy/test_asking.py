@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from holdfast.activities.policy.load_policy import build_policy, load_shipped
 from holdfast.activities.policy.policy import Ruling
+from holdfast.activities.policy.protected_files import complete_subject
 from holdfast.activities.policy.rules import RuleEffect, Tier
-from holdfast.activities.policy.subject.subject import Subject, build_call_subject
-from holdfast.activities.policy.taint import complete_subject
+from holdfast.activities.policy.subject import Subject, build_call_subject
 from holdfast.domain.approvals.approval import Deadline, Needs
 from holdfast.domain.modes import Mode
 from holdfast.util.durations import LONGEST, format_duration, parse_duration

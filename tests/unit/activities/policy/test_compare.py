@@ -10,7 +10,7 @@ from temporalio.client import WorkflowHistory
 
 from holdfast.activities.policy.compare import RecordedCall, compare_policies, describe_ruling
 from holdfast.activities.policy.load_policy import build_policy, load_shipped
-from holdfast.activities.policy.subject.subject import CallKind
+from holdfast.activities.policy.subject import CallKind
 from holdfast.domain.calls.tool import Effect
 from holdfast.domain.modes import Mode
 from holdfast.errors import BadInput

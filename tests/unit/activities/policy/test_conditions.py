@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.activities.policy.subject.subject import CallKind, Subject, build_call_subject
+from holdfast.activities.policy.subject import CallKind, Subject, build_call_subject
 from holdfast.domain.calls.tool import Effect
 from tests.support.policies import policy, rule, run, said
 

@@ -23,7 +23,7 @@ from holdfast.activities.policy.load_policy import (
     read_policy_file,
 )
 from holdfast.activities.policy.rules import Rule, RuleEffect, Tier
-from holdfast.activities.policy.subject.subject import BUILT_IN, CallKind, build_call_subject
+from holdfast.activities.policy.subject import BUILT_IN, CallKind, build_call_subject
 from holdfast.config.toml_document import FileContent, Problem, format_problems
 from holdfast.domain.calls.tool import Effect
 from holdfast.domain.modes import Mode

@@ -16,8 +16,7 @@ from holdfast.activities.policy.conditions import CallFacts, build_conditions, m
 from holdfast.activities.policy.load_policy import build_policy, load_shipped
 from holdfast.activities.policy.policy import Policy, PolicyRule
 from holdfast.activities.policy.rules import Rule, RuleEffect, Tier
-from holdfast.activities.policy.subject.subject import CallKind, Subject, build_call_subject
-from holdfast.activities.policy.subject.ternary import Truth
+from holdfast.activities.policy.subject import CallKind, Subject, Truth, build_call_subject
 from holdfast.domain.calls.tool import Effect
 from holdfast.domain.modes import Mode
 from tests.support.policies import FILE, load, policy, rule, run, said

@@ -15,7 +15,7 @@ import pytest
 from holdfast.activities.policy import saved_grants
 from holdfast.activities.policy.rules import RuleEffect
 from holdfast.activities.policy.saved_grants import SavedGrants, load_saved, remove_grant, save_grant
-from holdfast.activities.policy.subject.subject import build_call_subject
+from holdfast.activities.policy.subject import build_call_subject
 from holdfast.domain.approvals.approval import Decision, DecisionAction, Scope
 from holdfast.domain.approvals.grants import Grant
 from holdfast.errors import BadInput

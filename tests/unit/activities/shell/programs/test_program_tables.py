@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.activities.policy.grant_matching import build_offers, find_covering_grant
-from holdfast.activities.policy.subject.subject import Subject
+from holdfast.activities.policy.grants import build_offers, find_covering_grant
+from holdfast.activities.policy.subject import Subject
 from holdfast.activities.shell.analyze import analyse_command
 from holdfast.activities.shell.programs.program_effects import find_subcommand, is_harmless
 from holdfast.domain.approvals.approval import Decision, DecisionAction, Offer, Scope

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.activities.policy.subject.command_patterns import parse_phrase
-from holdfast.activities.policy.subject.ternary import Truth
+from holdfast.activities.policy.command_matching import parse_phrase
+from holdfast.activities.policy.subject import Truth
 from holdfast.util.globs import Glob, PatternError, escape_glob
 
 letters = st.sampled_from(["a", "b", "c"])

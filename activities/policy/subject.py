@@ -1,16 +1,15 @@
-"""What a rule looks at: one call, as values and never as text to be searched.
+"""What a rule looks at: one call, as values and never as text to be searched; and `Truth`, the result of every test.
 
-`Subject` is what the gate fills from a tool's own invocation. `build_call_subject` makes one from a tool's name and
-arguments alone, for examples, expectations and the command line: the one place that knows what the built-in tools are
-given.
+The gate fills a `Subject` from the tool's own invocation. `build_call_subject` makes one from a tool's name and
+arguments alone, for examples, expectations and the command line; only it knows the arguments of the built-in tools.
 """
 
 from __future__ import annotations
 
 import os.path
 import posixpath
-from collections.abc import Mapping
-from enum import StrEnum
+from collections.abc import Iterable, Mapping
+from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,8 +20,31 @@ from holdfast.domain.calls.tool import Effect
 from holdfast.util.mcp_names import build_prefix, build_tool_name
 
 
+class Truth(IntEnum):
+    """Whether a condition holds of a call of which not everything is known. `min` is "and", `max` is "or"."""
+
+    NO = 0
+    MAYBE = 1
+    YES = 2
+
+
+def to_truth(value: bool) -> Truth:
+    """YES or NO."""
+    return Truth.YES if value else Truth.NO
+
+
+def combine_all(values: Iterable[Truth]) -> Truth:
+    """Do all of them hold? NO for none: nothing was shown to be covered."""
+    return min(values, default=Truth.NO)
+
+
+def combine_any(values: Iterable[Truth]) -> Truth:
+    """Does at least one of them hold?"""
+    return max(values, default=Truth.NO)
+
+
 class CallKind(StrEnum):
-    """What a person would be asked about (S20)."""
+    """The kind of question that a call would raise (S20)."""
 
     EXEC = "exec"
     EDIT = "edit"
@@ -32,54 +54,54 @@ class CallKind(StrEnum):
 
 
 class Subject(Data):
-    """One call."""
+    """One call, as rules see it."""
 
     tool: str
     server: str | None = None
     own_name: str | None = None
-    """Of a server's tool: what the server calls it."""
+    """The server's own name for its tool."""
     effect: Effect
     kind: CallKind | None = None
     arguments: dict[str, JsonValue] = Field(default_factory=dict)
-    """As they will execute."""
+    """The arguments as they will execute."""
     paths: tuple[str, ...] = ()
-    """Files and folders it acts on, relative to the workspace; absolute, or beginning with `..`, when outside."""
+    """Files and folders that it acts on, relative to the workspace; absolute or with a leading `..` when outside."""
     urls: tuple[str, ...] = ()
     command: str | None = None
     in_workspace: bool = True
-    """Nothing it names is outside the workspace."""
+    """Nothing that it names is outside of the workspace."""
     tainted: bool = False
     """The turn has taken in content from outside."""
     sends: bool = False
     """The call sends data out."""
     destructive: bool = False
-    """Its tool says of itself that it destroys."""
+    """Its tool declares itself destructive."""
     protected: dict[str, str] = Field(default_factory=dict)
-    """The files it would change that decide what runs, each with the reason (see `protected`)."""
+    """The files that it would change and that decide what runs, each with the reason (`protected_files`)."""
     doubts: tuple[str, ...] = ()
-    """What its tool does not know of what its command would run, beside what the command itself leaves open."""
+    """Doubts of its tool about its command, beside those that the command itself leaves."""
 
     @field_validator("paths")
     @classmethod
     def _normalise_paths(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
-        """A rule about `docs/a` is about `./docs/x/../a` as well."""
+        """A rule about `docs/a` is also about `./docs/x/../a`."""
         return tuple(posixpath.normpath(path) for path in paths)
 
     @property
     def tool_names(self) -> tuple[str, ...]:
-        """What a rule on its server may call its tool: our name for it, or the server's own."""
+        """The names by which a rule with a server may know its tool: ours, and the server's own."""
         if self.server is None or self.own_name is None or self.own_name.startswith(build_prefix(self.server)):
             return (self.tool,)  # the last would be taken for our name of another tool
         return (self.tool, self.own_name)
 
     @property
     def sets_variables(self) -> bool:
-        """Does the call change the environment that its command runs in?"""
+        """Does the call add variables to the environment of its command?"""
         return self.command is not None and bool(self.arguments.get(VARIABLES_ARGUMENT))
 
 
 class _ToolTraits(NamedTuple):
-    """A built-in tool: its traits, and which of its arguments names what."""
+    """The traits of a built-in tool, and the names of the arguments that hold a path, a url or a command."""
 
     effect: Effect
     kind: CallKind | None = None
@@ -104,52 +126,52 @@ BUILT_IN: Mapping[str, _ToolTraits] = {
     "delegate": _ToolTraits(Effect.READ),
 }
 FOLDER_ARGUMENT, VARIABLES_ARGUMENT = "directory", "environment"
-"""The arguments that say where a command runs, and what is added to its environment."""
+"""The arguments of a command for its folder and its additional variables."""
 DESCRIPTION_ARGUMENT = "description"
-"""The argument in which a model says what a command is for: its own words, which no rule reads."""
+"""The argument in which a model describes its command: no rule reads it."""
 _HERE = "."
-"""What a path that is left out means."""
+"""The meaning of a path that is left out."""
 
 
 def build_call_subject(
     tool: str, arguments: Mapping[str, JsonValue], *, workspace: Path | None = None, **known: Any
 ) -> Subject:
-    """The subject of a call of a built-in tool or, as far as that goes, of another, with fields that are `known`.
+    """The subject of a call, from its arguments and the fields that are `known`.
 
-    A server's tool may go by the name that the server has for it.
+    Complete for built-in tools; for others, only what is known. A server's tool may go by the server's own name.
     """
     if (server := known.get("server")) and "own_name" not in known:
         tool, known["own_name"] = _split_tool_name(server, tool)
-    what = BUILT_IN.get(tool, _ToolTraits(Effect.ONCE, CallKind.MCP if known.get("server") else None))
-    if what.command:
+    traits = BUILT_IN.get(tool, _ToolTraits(Effect.ONCE, CallKind.MCP if known.get("server") else None))
+    if traits.command:
         arguments = {**arguments, FOLDER_ARGUMENT: arguments.get(FOLDER_ARGUMENT) or _HERE}
         arguments.pop(DESCRIPTION_ARGUMENT, None)
-    paths = [_locate_path(arguments.get(what.path, _HERE), workspace)] if what.path else []
-    folder = [_locate_path(arguments[FOLDER_ARGUMENT], workspace)] if what.command else []
+    paths = [_locate_path(arguments.get(traits.path, _HERE), workspace)] if traits.path else []
+    folder = [_locate_path(arguments[FOLDER_ARGUMENT], workspace)] if traits.command else []
     found: dict[str, Any] = {
-        "effect": what.effect,
-        "kind": what.kind,
+        "effect": traits.effect,
+        "kind": traits.kind,
         "paths": tuple(paths),
-        "urls": _list_texts(arguments, what.url),
-        "command": next(iter(_list_texts(arguments, what.command)), None),
+        "urls": _list_texts(arguments, traits.url),
+        "command": next(iter(_list_texts(arguments, traits.command)), None),
         "in_workspace": all(map(is_inside, paths + folder)),
     }
     return Subject(tool=tool, arguments=dict(arguments), **{**found, **known})
 
 
+def is_inside(path: str) -> bool:
+    """Is a normalised path inside of the workspace?"""
+    return not path.startswith("/") and path.split("/", 1)[0] != ".."
+
+
 def _split_tool_name(server: str, tool: str) -> tuple[str, str]:
-    """Our name for a server's tool, and the server's own, by either."""
+    """Our name for a server's tool and the server's own, from either of them."""
     prefix = build_prefix(server)
     return (tool, tool.removeprefix(prefix)) if tool.startswith(prefix) else (build_tool_name(server, tool), tool)
 
 
-def is_inside(path: str) -> bool:
-    """Is a path that was normalised one of the workspace?"""
-    return not path.startswith("/") and path.split("/", 1)[0] != ".."
-
-
 def _locate_path(path: JsonValue, workspace: Path | None) -> str:
-    """A path as seen from the workspace. Links are not followed: the gate knows where they lead."""
+    """A path relative to the workspace. Links are not resolved: only the gate knows where they lead."""
     text = path if isinstance(path, str) and path else _HERE
     if not text.startswith("/") or workspace is None:
         return posixpath.normpath(text)

@@ -12,17 +12,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.activities.policy.command_matching import CommandReading, parse_phrase, quote_word
 from holdfast.activities.policy.conditions import CallFacts
-from holdfast.activities.policy.grant_matching import EXCEPTIONS, build_offers, find_covering_grant, may_use_grants
-from holdfast.activities.policy.grant_scopes import build_scope_rule
+from holdfast.activities.policy.grants import (
+    EXCEPTIONS,
+    build_offers,
+    build_scope_rule,
+    find_covering_grant,
+    may_use_grants,
+)
 from holdfast.activities.policy.load_policy import build_policy, load_shipped, read_policy_file
 from holdfast.activities.policy.policy import Policy, PolicyRule, Ruling
+from holdfast.activities.policy.protected_files import complete_subject
 from holdfast.activities.policy.rules import Rule, RuleEffect, Tier
 from holdfast.activities.policy.saved_grants import format_rule
-from holdfast.activities.policy.subject.command_patterns import parse_phrase, quote_word
-from holdfast.activities.policy.subject.shell_commands import rebuild_understood
-from holdfast.activities.policy.subject.subject import CallKind, Subject, build_call_subject
-from holdfast.activities.policy.taint import complete_subject
+from holdfast.activities.policy.subject import CallKind, Subject, build_call_subject
 from holdfast.config.toml_document import FileContent
 from holdfast.domain.approvals.approval import Decision, DecisionAction, Needs, Offer, Scope
 from holdfast.domain.approvals.grants import MAX_GRANTS, Grant
@@ -85,7 +89,7 @@ def test_S24_a_command_is_offered_by_its_words_and_then_the_tool(command: str) -
 
 @pytest.mark.parametrize("command", OFFERED)
 def test_S30_what_is_covered_is_covered_as_it_will_run(command: str) -> None:
-    understood = rebuild_understood(command)
+    understood = CommandReading(command).rebuilt
     assert understood
     assert [offer.covers for offer in offered(run(command)) if not answers(offer, run(understood))] == []
 
