@@ -35,10 +35,8 @@ class QuestionSender:
         self._client = client
         self._semaphores: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
-    def build_asker(self, turn_id: str, input: ExecuteInput, check_answer: CheckAnswer) -> Asker | None:
-        """How the tool of this call asks; None where nobody is to be asked. `check_answer` checks what it says."""
-        if not input.interactive or not input.bound.tool.traits.asks:
-            return None
+    def build_asker(self, turn_id: str, input: ExecuteInput, check_answer: CheckAnswer) -> Asker:
+        """The function by which the tool of this call asks. An answer that `check_answer` refuses is `cancel`."""
 
         async def ask(question: Confirmation) -> QuestionAnswer:
             body = Question(call=input.call_id, run=input.run, question=question)

@@ -84,7 +84,7 @@ async def run_tool(invocation: Invocation, run: LiveRun, *, seconds: float, outp
     if not tool.done() and stopping is None:
         return await _end_timed_out(tool, run, seconds, outputs)
     if stopping == WORKER_SHUTDOWN and (not tool.done() or tool.cancelled()):
-        raise _build_unfinished(WORKER_SHUTDOWN)
+        raise build_unfinished(WORKER_SHUTDOWN)
     outcome = _build_outcome(tool, run, stopping, outputs)
     if run.attempt > 1 and isinstance(outcome, Finished | Failed):
         return outcome.model_copy(update={"attempts": run.attempt})
@@ -143,12 +143,12 @@ def _find_stop_reason() -> str:
     if activity.is_worker_shutdown():
         return WORKER_SHUTDOWN
     if details:
-        raise _build_unfinished("the server gave up on this attempt, and the next one goes on with its tool")
+        raise build_unfinished("the server gave up on this attempt, and the next one goes on with its tool")
     return ""
 
 
-def _build_unfinished(why: str) -> ApplicationError:
-    """An attempt ends without an answer, and nothing is wrong."""
+def build_unfinished(why: str) -> ApplicationError:
+    """The error of an attempt that ends without an answer though nothing is wrong: a later one may tell more."""
     return ApplicationError(why, type=UNFINISHED, category=ApplicationErrorCategory.BENIGN)
 
 

@@ -2,7 +2,8 @@
 
 Before such a call starts, its intent is committed; after it ended, its result. A later attempt that finds a result
 returns it; one that finds only an intent knows that the call may have taken effect; one that finds nothing knows that
-it has not begun. `activities/execution/once.py` decides what follows from that (docs/decisions/0008-ledger.md).
+it has not begun. `activities/execution/effect_runner.py` decides what follows from that. Why:
+docs/decisions/0008-ledger.md.
 
     entry.py     what is recorded                   ledger.py     what every ledger can do, and its errors
     sqlite.py    the file of one host               postgres.py   the database that hosts share

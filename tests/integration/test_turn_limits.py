@@ -20,7 +20,7 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Worker
 
 from holdfast import Confirming, DecisionRefused, Effect, Mode, Response, Run, SessionInput, Turn, TurnInput
-from holdfast.activities.turn_beginnings import TurnStart, TurnStarts
+from holdfast.activities.turn_starts import TurnStart, TurnStarts
 from holdfast.config.schema import ModelServerSettings, ModelsSettings
 from holdfast.domain.content import Result
 from holdfast.domain.context import ContextChange

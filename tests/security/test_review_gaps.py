@@ -36,7 +36,7 @@ from holdfast.activities.process.output_store import OutputStore
 from holdfast.activities.supervision.attendant import Attendant
 from holdfast.activities.supervision.run_status import CommandOwner
 from holdfast.activities.supervision.runs import Runs
-from holdfast.activities.turn_beginnings import TurnStart, TurnStarts
+from holdfast.activities.turn_starts import TurnStart, TurnStarts
 from holdfast.config.address_rules import AddressRules
 from holdfast.config.named_files import NamedFiles
 from holdfast.domain.approvals.actors import Approver

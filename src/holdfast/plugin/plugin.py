@@ -20,8 +20,8 @@ from temporalio.plugin import SimplePlugin
 from temporalio.worker import Worker, WorkerConfig, WorkerDeploymentConfig
 
 from holdfast.activities.execution.ask_person import QuestionSender
+from holdfast.activities.execution.effect_runner import EffectRunner
 from holdfast.activities.execution.live_run import LiveRuns
-from holdfast.activities.execution.once import EffectRunner
 from holdfast.activities.execution.run_tool import run_with_heartbeats
 from holdfast.activities.gate.approval_checks import check_roles
 from holdfast.activities.gate.gate import Gate
@@ -47,7 +47,7 @@ from holdfast.activities.supervision.launch import explain_unsupported
 from holdfast.activities.supervision.placement import Placement
 from holdfast.activities.supervision.runs import open_runs, open_sandbox
 from holdfast.activities.tool_activities import ToolActivities
-from holdfast.activities.turn_beginnings import TurnStarts
+from holdfast.activities.turn_starts import TurnStarts
 from holdfast.client.owner_key import find_approvers, find_owner_signer
 from holdfast.config.settings import Settings
 from holdfast.domain.calls.tool import Tool

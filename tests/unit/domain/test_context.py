@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from holdfast.activities.builtin.shell import Shell
-from holdfast.activities.execution.context_changes import resolve_context_change
+from holdfast.activities.execution.finish_call import resolve_context_change
 from holdfast.activities.gate.gate import Gate
 from holdfast.activities.gate.prepare_call import CallContext, build_rule_subject, prepare_call
 from holdfast.activities.policy.grants import build_offers, find_covering_grant
@@ -146,7 +146,7 @@ def test_S47_folder_that_is_none_of_the_workspace_is_left_out_and_told(workspace
 def test_change_that_makes_no_sense_is_left_out_and_told(workspace: Path, change: ContextChange) -> None:
     result = after(workspace, change)
     assert result.context is None
-    assert result.parts[-1].text.startswith("[What it leaves for the calls after it cannot be used: ")
+    assert result.parts[-1].text.startswith("[The context for the calls after this one is invalid: ")
 
 
 def test_S47_call_that_may_run_beside_others_leaves_nothing_and_is_warned_about(

@@ -15,8 +15,8 @@ from temporalio.testing import ActivityEnvironment
 
 from holdfast.activities.builtin.shell import Shell
 from holdfast.activities.builtin.write_file import WriteFile
+from holdfast.activities.execution.effect_runner import EffectRunner
 from holdfast.activities.execution.live_run import LiveRuns
-from holdfast.activities.execution.once import EffectRunner
 from holdfast.activities.gate.gate import Gate
 from holdfast.activities.gate.prepare_call import CallContext
 from holdfast.activities.ledger.sqlite import SqliteLedger

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from temporalio.exceptions import ApplicationError
 
+from holdfast.activities.execution.effect_runner import EffectRunner, read_outcome
 from holdfast.activities.execution.live_run import LiveRun
-from holdfast.activities.execution.once import EffectRunner, read_outcome
 from holdfast.activities.ledger.entry import EffectKey
 from holdfast.activities.ledger.sqlite import SqliteLedger
 from holdfast.activities.process.proc import read_start_time

@@ -1,9 +1,7 @@
 """Calls that must not run twice: what the ledger knows of one before and after it runs (S31).
 
-An intent is on disk before the call begins, a result after it ended. What a later attempt finds decides: a result is
-returned, what goes on by itself is found again, what has not begun is begun, and of the rest nobody knows.
-
-A number alone would not do: it is given again. With the moment at which its process was started it names one process.
+An intent is on disk before the call begins, a result after it ended. A later attempt returns a result, finds again what
+goes on by itself, begins what has not begun, and says of the rest that its outcome is unknown.
 
 Why: docs/decisions/0008-ledger.md.
 """
@@ -15,91 +13,105 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
-from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from holdfast.activities.execution.live_run import LiveRun
+from holdfast.activities.execution.run_tool import build_unfinished
+from holdfast.activities.files.workspace import Workspace, digest_content
 from holdfast.activities.ledger.entry import EffectKey, LedgerEntry, Spending
 from holdfast.activities.ledger.ledger import Ledger, LedgerRefused, LedgerUnavailable
 from holdfast.activities.process.command import run_to_end
 from holdfast.activities.process.proc import read_start_time
-from holdfast.domain.calls.tool import Invocation
-from holdfast.domain.calls.verdicts import UNFINISHED, ExecutionOutcome, Failed, Finished, Lost
+from holdfast.domain.calls.tool import Invocation, ToolFailure
+from holdfast.domain.calls.verdicts import BoundCall, ExecutionOutcome, Failed, Finished, Lost
 from holdfast.domain.content import CallError, Result
 from holdfast.util.redaction import Redacted
 from holdfast.util.text import exception_text
-
-_HOLDER = re.compile(r"(?P<host>.*) \(process (?P<pid>[0-9]{1,10})\.(?P<born>[0-9]{1,20})\)", re.DOTALL)
-
-
-def build_holder() -> str:
-    """This process."""
-    pid = os.getpid()
-    return f"{socket.gethostname()} (process {pid}.{read_start_time(pid) or 0})"
-
-
-def is_holder_alive(holder: str) -> bool:
-    """Is it another process of this host that is still there? Of other hosts nobody here can tell."""
-    found = _HOLDER.fullmatch(holder)
-    if found is None or found["host"] != socket.gethostname() or holder == build_holder():
-        return False
-    return read_start_time(int(found["pid"])) == int(found["born"])
-
-
-def parse_holder_host(holder: str) -> str:
-    """Its host, for people."""
-    found = _HOLDER.fullmatch(holder)
-    return found["host"] if found else holder
-
 
 T = TypeVar("T")
 
 _OUTCOME_ADAPTER: TypeAdapter[ExecutionOutcome] = TypeAdapter(ExecutionOutcome)
 _LOGGER = logging.getLogger(__name__)
+_HOLDER = re.compile(r"(?P<host>.*) \(process (?P<pid>[0-9]{1,10})\.(?P<born>[0-9]{1,20})\)", re.DOTALL)
 
 
 class WaitWithHeartbeats(Protocol):
-    """Waits for a ledger, which may take seconds, while the activity's heart goes on beating."""
+    """Runs something that may take seconds, while its activity goes on sending heartbeats."""
 
     async def __call__(self, work: Coroutine[Any, Any, T], /) -> T:
-        """What the work gives."""
+        """The result of `work`."""
 
 
 async def _wait_plainly(work: Coroutine[Any, Any, T], /) -> T:
     return await work
 
 
+class EarlierAttempt(NamedTuple):
+    """What is known of the attempts at a call before this one."""
+
+    outcome: ExecutionOutcome | None = None
+    """What became of the call; None when it has to be begun, or found again."""
+    untouched: bool = False
+    """The files that it would change are as they were before it."""
+
+
 class EffectRunner:
-    """The calls of one worker that must not run twice."""
+    """Runs the calls of one worker that must not run twice."""
 
     def __init__(self, ledger: Ledger, wait: WaitWithHeartbeats | None = None) -> None:
+        """`wait` runs what the ledger does, within an activity; without it nothing sends heartbeats meanwhile."""
         self._ledger = ledger
         self._holder = build_holder()
         self._wait = wait or _wait_plainly
 
     @property
     def is_shared(self) -> bool:
-        """Do workers on all hosts know the same?"""
+        """Do the workers of all hosts share one ledger?"""
         return self._ledger.is_shared
 
     async def find(self, key: EffectKey) -> LedgerEntry | None:
-        """What is known of it; nothing also when that cannot be told: before anything runs it is asked again."""
+        """The ledger's entry of this effect; None also when the ledger cannot be read.
+
+        Before anything runs, the ledger is asked again.
+        """
         try:
             return await self._wait(self._ledger.find(key))
         except LedgerUnavailable:
             return None
 
+    async def find_earlier_attempt(
+        self, key: EffectKey, bound: BoundCall, workspace: Path, wrote: Mapping[str, str]
+    ) -> EarlierAttempt:
+        """What became of an earlier attempt, by the ledger or by the files as the call would have left them.
+
+        `wrote`: digests of the files as the turn itself last wrote them.
+        """
+        entry = await self.find(key)
+        if found := read_outcome(entry):
+            return EarlierAttempt(found)
+        if not bound.leaves:
+            return EarlierAttempt()
+        state = await asyncio.to_thread(_find_file_state, workspace, bound, wrote)
+        if state == "done":
+            result = Result.from_text(f"{bound.title}: it was done before its worker was lost.")
+            return EarlierAttempt(Finished(result=result.model_copy(update={"seen": bound.leaves})))
+        if state == "otherwise" and entry:
+            lost = build_lost(entry, " The files are neither as they were nor as it would have left them.")
+            return EarlierAttempt(lost)
+        return EarlierAttempt(untouched=state == "untouched")
+
     async def record_spendings(
         self, spendings: Sequence[Spending], *, first: bool = True, with_heartbeats: bool = True
     ) -> Spending | ExecutionOutcome | None:
-        """Record that these decisions let this execution run, before it does. None: it may.
+        """Record, before this execution runs, that these decisions let it run; None when that is done.
 
-        Otherwise the execution that one of them let run before, or why nothing runs: it cannot be recorded. Raises
-        where another attempt can tell more than this one. `with_heartbeats`: False while the tool runs,
-        whose activity sends heartbeats by itself.
+        Otherwise the spending of one of them by another execution, or a failure where the ledger cannot record it.
+        Raises ApplicationError of type `unfinished` where a later attempt may tell more; `first`: there was no attempt
+        before this one. `with_heartbeats`: False while the tool runs, whose activity sends heartbeats by itself.
         """
         if not spendings:
             return None
@@ -125,14 +137,16 @@ class EffectRunner:
         first: bool = True,
         untouched: bool = False,
     ) -> ExecutionOutcome:
-        """`begin` the tool, or go on with it, or say that nobody knows; `work` is to wait for it.
+        """Run the call at most once: `begin` starts the tool, `work` waits for it and returns its outcome.
 
-        `known_here`: no entry means that it has not begun. `first`: nor has any attempt before this one. `untouched`:
-        an entry means no more than that. Raises where another attempt can tell more than this one.
+        A tool that an earlier attempt started is waited for; where that attempt was lost, its recorded outcome is
+        returned, or `Lost`. `known_here`: an effect without an entry in this ledger has not begun. `first`: there was
+        no attempt before this one. `untouched`: an effect with an entry has not begun either. Raises ApplicationError
+        of type `unfinished` where a later attempt may tell more.
         """
 
         async def enter() -> LedgerEntry | ExecutionOutcome | None:
-            """The entry of somebody who was first; an outcome when there is nothing to begin; else it is at work."""
+            """None when the tool runs; the entry of an earlier attempt; an outcome when there is nothing to begin."""
             if run.tool:
                 return None
             found = await self._record_intent(key, tool, known_here=known_here, first=first)
@@ -145,7 +159,7 @@ class EffectRunner:
                 return None
             return found
 
-        # Not to be cancelled half-way: an intent without a tool would look like an effect without an end.
+        # Not to be cancelled half-way: an intent without a tool would look like an effect whose outcome is unknown.
         async with run.start_lock:
             found = await run_to_end(self._wait(enter()))
         if isinstance(found, LedgerEntry):
@@ -160,14 +174,14 @@ class EffectRunner:
     async def record_outcome(
         self, key: EffectKey, outcome: ExecutionOutcome, invocation: Invocation, run: LiveRun
     ) -> None:
-        """Record what became of it, if that is known; then nothing is needed to find it again by."""
+        """Record the outcome of a call, unless it is lost, and remove what an attempt would find its tool by."""
         if not isinstance(outcome, Lost) and await self._write_result(key, outcome):
             await _clean_up(invocation, run)
 
     async def _record_intent(
         self, key: EffectKey, tool: str, *, known_here: bool, first: bool
     ) -> LedgerEntry | ExecutionOutcome | None:
-        """None: it is ours to begin. An entry: somebody was first. Else why it does not begin."""
+        """None when this attempt is to begin; the entry of an earlier attempt; an outcome when none may begin."""
         try:
             entry = await self._ledger.find(key)
             if entry is None and not known_here:
@@ -180,7 +194,7 @@ class EffectRunner:
             return Failed(error=CallError(type="ledger_unavailable", message=message))
 
     async def _verify_effect(self, entry: LedgerEntry, invocation: Invocation, run: LiveRun) -> ExecutionOutcome | None:
-        """Of a call that was begun and has no result: what its tool finds out; None when it has not run."""
+        """What its tool finds out of a call that was begun and has no result; None when it has not run."""
         try:
             found = await invocation.verify(run)
         except Exception as error:
@@ -192,7 +206,7 @@ class EffectRunner:
         return Finished(result=found if isinstance(found, Result) else Result.from_text("It was done before."))
 
     async def _write_result(self, key: EffectKey, outcome: ExecutionOutcome) -> bool:
-        """It has run: whatever happens here, a stop included, loses nothing of what is known."""
+        """Is the outcome in the ledger now? Neither an error nor a stop raises here: the call has run."""
         try:
             await self._wait(self._ledger.record_result(key, outcome.model_dump_json()))
         except (LedgerUnavailable, LedgerRefused, asyncio.CancelledError) as error:
@@ -201,21 +215,16 @@ class EffectRunner:
         return True
 
 
-def build_unfinished(why: str) -> ApplicationError:
-    """This attempt cannot tell what became of the call; a later one may."""
-    return ApplicationError(why, type=UNFINISHED, category=ApplicationErrorCategory.BENIGN)
-
-
 async def _clean_up(invocation: Invocation, run: LiveRun) -> None:
-    """What it was found again by goes; what stays by accident is swept some day."""
+    """Let the invocation remove what it is found again by. What stays because of an error is swept later."""
     try:
         await invocation.clean_up(run)
     except (Exception, asyncio.CancelledError) as error:
-        _LOGGER.warning("What %s left is still there: %s", run.key, Redacted(error))
+        _LOGGER.warning("The call %s could not be cleaned up: %s", run.key, Redacted(error))
 
 
 def read_outcome(entry: LedgerEntry | None) -> ExecutionOutcome | None:
-    """What became of it, if that is recorded."""
+    """The outcome that an entry records; None when there is none yet."""
     if entry is None or entry.result is None:
         return None
     try:
@@ -225,7 +234,48 @@ def read_outcome(entry: LedgerEntry | None) -> ExecutionOutcome | None:
 
 
 def build_lost(entry: LedgerEntry, more: str = "") -> Lost:
-    """It was begun, and nobody knows more."""
+    """The outcome of a call that was begun and whose end is unknown."""
     where = parse_holder_host(entry.host)
     began = f"It was begun at {entry.started_at:%Y-%m-%d %H:%M:%S} UTC on {where}, and its end was not recorded."
     return Lost(message=f"{began} It may have taken effect, in whole or in part, or not at all.{more}")
+
+
+# Files
+
+
+def _find_file_state(
+    folder: Path, bound: BoundCall, wrote: Mapping[str, str]
+) -> Literal["done", "untouched", "otherwise"]:
+    """How the files that a call changes are now; `otherwise`: something else has written them too."""
+    workspace = Workspace(folder)
+    try:
+        now = {path: digest_content(workspace.read_present(path)) for path in {**bound.basis, **bound.leaves}}
+    except (ToolFailure, OSError):
+        return "otherwise"
+    if all(now[path] == digest for path, digest in bound.leaves.items()):
+        return "done"
+    is_untouched = all(now[path] in (digest, wrote.get(path)) for path, digest in bound.basis.items())
+    return "untouched" if is_untouched else "otherwise"
+
+
+# The process that holds an entry
+
+
+def build_holder() -> str:
+    """The name of this process: a process id is given again, with the moment of its start it is unique on a host."""
+    pid = os.getpid()
+    return f"{socket.gethostname()} (process {pid}.{read_start_time(pid) or 0})"
+
+
+def is_holder_alive(holder: str) -> bool:
+    """Is it another process of this host that is still there? False for processes of other hosts."""
+    found = _HOLDER.fullmatch(holder)
+    if found is None or found["host"] != socket.gethostname() or holder == build_holder():
+        return False
+    return read_start_time(int(found["pid"])) == int(found["born"])
+
+
+def parse_holder_host(holder: str) -> str:
+    """The host of a process, for people."""
+    found = _HOLDER.fullmatch(holder)
+    return found["host"] if found else holder
