@@ -17,8 +17,7 @@ from temporalio import activity
 from holdfast.activities.execution.live_run import LiveRun
 from holdfast.activities.execution.run_tool import BEAT_SECONDS
 from holdfast.activities.files.workspace import Workspace
-from holdfast.activities.hooks.combine import AfterOutcome
-from holdfast.activities.hooks.hook_chain import Hooks
+from holdfast.activities.hooks.hook_chain import AfterOutcome, Hooks
 from holdfast.activities.hooks.hook_io import AfterTool
 from holdfast.activities.process.output_store import OutputStore
 from holdfast.domain.calls.verdicts import BoundCall, ExecutionOutcome, Failed, Finished, Lost, Stopped

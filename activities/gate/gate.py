@@ -28,8 +28,7 @@ from holdfast.activities.gate.prepare_call import (
     resolve_tool,
 )
 from holdfast.activities.gate.verdict import Rulebook, apply_deadline, apply_grants, apply_rules
-from holdfast.activities.hooks.combine import BeforeOutcome
-from holdfast.activities.hooks.hook_chain import Hooks
+from holdfast.activities.hooks.hook_chain import BeforeOutcome, Hooks
 from holdfast.activities.hooks.hook_io import BeforeTool
 from holdfast.activities.policy.load_policy import load_policy
 from holdfast.activities.policy.policy import Policy

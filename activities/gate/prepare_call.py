@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from holdfast.activities.files.workspace import Workspace
-from holdfast.activities.hooks.combine import Phase
+from holdfast.activities.hooks.hook_chain import Phase
 from holdfast.activities.policy.conditions import may_send
 from holdfast.activities.policy.protected_files import ProtectedFiles, complete_subject
 from holdfast.activities.policy.subject import (

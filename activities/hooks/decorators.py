@@ -1,9 +1,10 @@
-"""Marking a function as a hook, for packages that bring one: the entry point names it, the mark says the rest.
+"""The decorators that mark a function as a hook, for packages: an entry point names it, the mark has its settings.
 
     @before_tool(tools=["shell"])
     def look_twice(call: BeforeTool) -> dict[str, str] | None: ...
 
-The function stays what it is. Where a settings file names a function, its settings count and no mark is needed.
+The function is returned unchanged. Where a settings file names a function, the file's settings count, and no mark is
+needed.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def after_tool(
 
 
 def find_mark(function: object) -> HookTraits | None:
-    """What a function was marked with."""
+    """The settings that a function was marked with; None when it was not."""
     found = getattr(function, _MARK, None)
     return found if isinstance(found, HookTraits) else None
 

@@ -1,26 +1,18 @@
-"""The hooks of one worker: asked one after another, each told what the ones before it left.
+"""The hooks of one worker: asked one after another, each with what the hooks before it left of the call.
 
-Whatever goes wrong with a hook is its failure, and never an exception of ours. Only a stop passes through: it ends the
-hook that is being asked, with everything it started.
+What goes wrong with a hook is its failure, and never an exception of ours. Only a stop passes through: it ends the hook
+that is being asked, with everything that it started.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from pydantic import JsonValue
 
-from holdfast.activities.hooks.combine import (
-    AfterOutcome,
-    BeforeOutcome,
-    apply_after_answer,
-    apply_after_failure,
-    apply_before_answer,
-    apply_before_failure,
-)
 from holdfast.activities.hooks.hook_io import (
     A,
     AfterAnswer,
@@ -31,26 +23,18 @@ from holdfast.activities.hooks.hook_io import (
     HookFailure,
     clean_text,
 )
+from holdfast.activities.hooks.hook_runners import HookRunner
 from holdfast.config.schema import OnFailure, When
 from holdfast.util.globs import Glob
 from holdfast.util.json_values import digest_canonical
 from holdfast.util.text import exception_text
 
 T = TypeVar("T")
+Arguments = dict[str, JsonValue]
+Phase = Literal["validate", "execute"]
 
 CONCURRENT_HOOKS = 8
 """Commands and threads of hooks that run at once on one worker. The others wait, and their time limits with them."""
-
-
-class HookRunner(Protocol):
-    """How a hook is asked."""
-
-    @property
-    def identity(self) -> dict[str, JsonValue]:
-        """What it is, for the digest."""
-
-    async def ask(self, call: HookCall, kind: type[A], slots: asyncio.Semaphore) -> A:
-        """The answer; HookFailure when there is none."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +49,45 @@ class Hook:
 
     @property
     def identity(self) -> dict[str, JsonValue]:
-        """What it is, for the digest."""
+        """What the hook is, for the digest of a worker's hooks."""
         own = {"name": self.name, "when": self.when.value, "on_failure": self.on_failure.value}
         return {**own, "tools": list(self.tools), **self.runner.identity}
+
+
+class Denial(NamedTuple):
+    """Which hook denied a call, and why: a sentence for the model."""
+
+    hook: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class BeforeOutcome:
+    """What the hooks before a call made of it."""
+
+    arguments: Arguments
+    """As they were rewritten; the very same object when they were not."""
+    rewritten_by: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
+    """Why a person has to decide: one sentence for each hook that asks."""
+    deny: Denial | None = None
+    stop_turn: str | None = None
+    """Why the turn is to end; then the call is denied too."""
+    notes: tuple[str, ...] = ()
+    """For the record: why arguments were rewritten, which failures were ignored."""
+
+
+@dataclass(frozen=True)
+class AfterOutcome:
+    """What the hooks after a call made of its result."""
+
+    result: str | None = None
+    """What the model reads instead; None when nothing was replaced."""
+    replaced_by: tuple[str, ...] = ()
+    failed: str | None = None
+    """Why the model reads nothing of the result, though the call has run: a sentence for the model."""
+    stop_turn: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 class Hooks:
@@ -79,7 +99,7 @@ class Hooks:
 
     @property
     def is_empty(self) -> bool:
-        """Is there nobody to ask?"""
+        """Has the worker no hooks at all?"""
         return not self._hooks
 
     @property
@@ -89,16 +109,16 @@ class Hooks:
 
     @property
     def hook_descriptions(self) -> list[dict[str, JsonValue]]:
-        """What they are, in their order. Of variables the names alone."""
+        """What the hooks are, in their order. Of variables the names alone."""
         return [hook.identity for hook, _ in self._hooks]
 
     async def ask_before(self, call: BeforeTool) -> BeforeOutcome:
-        """Ask before a call may run. The first that denies has the last word."""
+        """Ask the hooks before a call runs, until one denies it. Never raises for a hook's failure."""
         found = BeforeOutcome(call.arguments)
         for hook in self._select_hooks(When.BEFORE, call.tool):
-            told = call.model_copy(update={"arguments": found.arguments})
+            given = call.model_copy(update={"arguments": found.arguments})
             try:
-                answer = await self._ask_hook(hook, told, BeforeAnswer)
+                answer = await self._ask_hook(hook, given, BeforeAnswer)
             except HookFailure as failure:
                 found = apply_before_failure(found, hook.name, str(failure), hook.on_failure)
             else:
@@ -108,7 +128,7 @@ class Hooks:
         return found
 
     async def ask_after(self, call: AfterTool) -> AfterOutcome:
-        """Ask after a call has run. All are asked, since each may have something to keep back, until one fails."""
+        """Ask the hooks after a call has run, until one fails: each may have something to withhold."""
         found = AfterOutcome()
         for hook in self._select_hooks(When.AFTER, call.tool):
             text = call.text if found.result is None else found.result
@@ -135,14 +155,79 @@ class Hooks:
 
 
 async def _run_in_task(work: Coroutine[Any, Any, T]) -> T:
-    """`work` in a task of its own: ours may have been told to stop before, and have answered that already.
+    """Run `work` in a task of its own: ours may have been cancelled before, and have answered that already.
 
     A stop that comes meanwhile is never lost, also not in the clean-up after a command.
     """
     ours = asyncio.current_task()
-    heard = ours.cancelling() if ours else 0
+    before = ours.cancelling() if ours else 0
     try:
         return await asyncio.create_task(work)
     finally:
-        if ours and ours.cancelling() > heard:
+        if ours and ours.cancelling() > before:
             raise asyncio.CancelledError
+
+
+# What one more answer, or a failure, changes in the outcome. Pure.
+
+
+def apply_before_answer(so_far: BeforeOutcome, hook: str, answer: BeforeAnswer, phase: Phase) -> BeforeOutcome:
+    """The outcome with one more answer. Where the call executes, a hook that rewrites arguments again denies it."""
+    reason = answer.reason
+    if answer.stop_turn or answer.decision == "deny":
+        stop = (reason or f"The hook {hook!r} stops the turn.") if answer.stop_turn else None
+        return replace(so_far, deny=Denial(hook, reason or f"Denied by the hook {hook!r}."), stop_turn=stop)
+    given = answer.arguments
+    if given is not None and not _is_same(given, so_far.arguments):
+        if phase == "execute":
+            return replace(so_far, deny=Denial(hook, _describe_rewrite(hook)))
+        so_far = replace(so_far, arguments=given, rewritten_by=(*so_far.rewritten_by, hook))
+    if answer.decision == "ask":
+        return replace(so_far, ask=(*so_far.ask, f"The hook {hook!r} asks{f': {reason}' if reason else '.'}"))
+    return replace(so_far, notes=(*so_far.notes, *_format_note(hook, reason)))
+
+
+def apply_before_failure(so_far: BeforeOutcome, hook: str, reason: str, on_failure: OnFailure) -> BeforeOutcome:
+    """The outcome when a hook failed: the call is denied, or the failure is noted where its settings ignore it."""
+    if on_failure is OnFailure.IGNORE:
+        return replace(so_far, notes=(*so_far.notes, _describe_ignored(hook, reason)))
+    return replace(so_far, deny=Denial(hook, f"The hook {hook!r} failed, so the call is denied: {reason}"))
+
+
+def apply_after_answer(so_far: AfterOutcome, hook: str, answer: AfterAnswer, text: str) -> AfterOutcome:
+    """The outcome with one more answer; `text` is what the model would read, as the hook was told."""
+    reason = answer.reason
+    if answer.result is not None and answer.result != text:
+        so_far = replace(so_far, result=answer.result, replaced_by=(*so_far.replaced_by, hook))
+    if answer.stop_turn:
+        stop = so_far.stop_turn or reason or f"The hook {hook!r} stops the turn."
+        return replace(so_far, stop_turn=stop)
+    return replace(so_far, notes=(*so_far.notes, *_format_note(hook, reason)))
+
+
+def apply_after_failure(so_far: AfterOutcome, hook: str, reason: str, on_failure: OnFailure) -> AfterOutcome:
+    """The outcome when a hook failed: the result is withheld, or the failure is noted where its settings ignore it."""
+    if on_failure is OnFailure.IGNORE:
+        return replace(so_far, notes=(*so_far.notes, _describe_ignored(hook, reason)))
+    message = f"The call has run, but its result is withheld because the hook {hook!r} failed: {reason}"
+    return replace(so_far, result=None, replaced_by=(), failed=message)
+
+
+def _is_same(one: Arguments, other: Arguments) -> bool:
+    """Are they the same as JSON? For Python 1 is also 1.0 and true."""
+    return digest_canonical(one) == digest_canonical(other)
+
+
+def _describe_rewrite(hook: str) -> str:
+    return (
+        f"The hook {hook!r} rewrote the arguments again where the call executes, so what would run is not what was "
+        "judged. A hook must leave alone what it wrote itself."
+    )
+
+
+def _format_note(hook: str, reason: str | None) -> tuple[str, ...]:
+    return (f"The hook {hook!r}: {reason}",) if reason else ()
+
+
+def _describe_ignored(hook: str, why: str) -> str:
+    return f"The hook {hook!r} failed, which its settings ignore: {why}"

@@ -1,6 +1,6 @@
 """What a hook is sent, and what it may answer.
 
-The words about a bad answer quote none of its values: after a call they could hold what a hook was to keep back.
+The message about an invalid answer quotes none of its values: after a call they could hold what the hook withholds.
 
 Why: docs/decisions/0030-hooks-only-tighten.md.
 """
@@ -27,11 +27,11 @@ PROBLEMS_SHOWN = 3
 
 
 class HookFailure(Exception):
-    """Why a hook gave no answer that counts, as the end of the sentence "The hook failed: …"."""
+    """A hook gave no valid answer. The message is the end of the sentence "The hook failed: …"."""
 
 
 def clean_text(text: str, limit: int = REASON_LIMIT) -> str:
-    """Words that a person and a model may be shown."""
+    """`text` as a person and a model may be shown it: without controls, at most `limit` characters."""
     return shorten_text(strip_controls(drop_surrogates(text)).strip(), limit)
 
 
@@ -39,7 +39,7 @@ def _check_json(value: dict[str, JsonValue] | None) -> dict[str, JsonValue] | No
     try:
         json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except (ValueError, TypeError, RecursionError):
-        raise ValueError("hold what JSON cannot say") from None
+        raise ValueError("hold what JSON cannot represent") from None
     return value
 
 
@@ -55,15 +55,15 @@ class _HookAnswer(Message):
 
 
 class BeforeAnswer(_HookAnswer):
-    """Of a hook before a call. There is no way to say "allow"."""
+    """The answer of a hook before a call. No answer allows a call."""
 
     decision: Literal["continue", "ask", "deny"] = "continue"
     arguments: Annotated[dict[str, JsonValue] | None, AfterValidator(_check_json)] = None
-    """All of them, in the place of those that were given."""
+    """Arguments in place of those that were given: all of them."""
 
 
 class AfterAnswer(_HookAnswer):
-    """Of a hook after a call."""
+    """The answer of a hook after a call."""
 
     result: Text | None = None
     """What the model reads instead."""
@@ -73,7 +73,7 @@ A = TypeVar("A", BeforeAnswer, AfterAnswer)
 
 
 def read_answer(printed: bytes, kind: type[A]) -> A:
-    """What a command printed; nothing is an answer that changes nothing."""
+    """The answer that a command printed; nothing printed changes nothing. HookFailure when it is invalid."""
     if not printed.strip():
         return kind()
     try:
@@ -88,7 +88,7 @@ def read_answer(printed: bytes, kind: type[A]) -> A:
 
 
 def convert_answer(value: object, kind: type[A]) -> A:
-    """What a function gave back; None is an answer that changes nothing."""
+    """The answer that a function returned; None changes nothing. HookFailure when it is invalid."""
     if value is None:
         return kind()
     if isinstance(value, dict):
@@ -107,7 +107,7 @@ def convert_answer(value: object, kind: type[A]) -> A:
 
 
 def _refuse_nulls(value: dict[Any, Any]) -> None:
-    """A program that looks for what is not there prints null: a misspelt key must not mean "change nothing"."""
+    """A program that reads a key which is not there prints null: that must not mean "change nothing"."""
     for name, given in value.items():
         if given is None:
             raise HookFailure(f"`{_format_step(name)}` in its answer is null: leave it out to change nothing")
@@ -149,20 +149,20 @@ class HookCall(Data):
     workspace: Path
 
     def encode(self) -> bytes:
-        """As JSON, for a command. ValueError for arguments that JSON cannot say: a hook is told all or nothing."""
+        """The call as JSON, for a command. ValueError for arguments that JSON cannot represent."""
         told = self.model_dump(mode="json") | {"workspace": drop_surrogates(str(self.workspace))}
         return json.dumps(told, ensure_ascii=False, allow_nan=False).encode()
 
 
 class BeforeTool(HookCall):
-    """A call that has not run. A hook is asked when it is validated, and again where it executes."""
+    """A call that has not run: a hook is asked when the call is validated, and again where it executes."""
 
     when: Literal["before"] = "before"
     phase: Literal["validate", "execute"]
 
 
 class AfterTool(HookCall):
-    """A call that has run, and what the model would read of it."""
+    """A call that has run, and what the model would read of its result."""
 
     when: Literal["after"] = "after"
     status: Literal["success", "error"]

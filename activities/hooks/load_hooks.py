@@ -1,7 +1,7 @@
 """The hooks a worker has: those of the settings in their order, then those of installed packages by name.
 
-A tool that cannot be loaded is left out; a hook is not, since calls would run that it was to look at. So everything
-that is wrong with any of them is one error, before anything starts.
+A tool that cannot be loaded is left out; a hook is not, since calls would run without it. So all problems of all hooks
+are one error, before the worker starts.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from holdfast.activities.hooks.command_hook import CommandRunner
 from holdfast.activities.hooks.decorators import find_mark
-from holdfast.activities.hooks.function_hook import FunctionRunner
 from holdfast.activities.hooks.hook_chain import Hook, Hooks
 from holdfast.activities.hooks.hook_io import clean_text
+from holdfast.activities.hooks.hook_runners import CommandRunner, FunctionRunner
 from holdfast.activities.process.command import build_environment
 from holdfast.config.schema import HookSettings, When
 from holdfast.config.settings import Settings
@@ -30,23 +29,23 @@ from holdfast.errors import BadInput
 from holdfast.util.text import exception_text
 
 ENTRY_POINT_GROUP = "holdfast.hooks"
-"""The entry points by which a package brings hooks."""
+"""The group of entry points by which a package brings hooks."""
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 
 def load_hooks(settings: Settings) -> Hooks:
-    """Every hook of one worker; BadInput with all that is wrong with any of them."""
+    """Load every hook of one worker; BadInput with all problems of all of them."""
     hooks: list[Hook] = []
-    wrong: list[str] = []
+    problems: list[str] = []
     for found in (*_load_configured(settings), *(_load_offered() if settings.hook_entry_points else ())):
         if isinstance(found, str):
-            wrong.append(found)
+            problems.append(found)
         elif any(found.name == other.name for other in hooks):
-            wrong.append(f"two hooks are called {found.name!r}: rename one, or set hook_entry_points = false")
+            problems.append(f"two hooks are called {found.name!r}: rename one, or set hook_entry_points = false")
         else:
             hooks.append(found)
-    if wrong:
-        raise BadInput("\n".join(wrong))
+    if problems:
+        raise BadInput("\n".join(problems))
     return Hooks(hooks)
 
 
@@ -81,7 +80,7 @@ def _check_program(program: str, folder: Path, path: str | None) -> None:
 
 
 def _import_reference(reference: str, folder: Path) -> object:
-    """What `module:name` is. A module that is not installed is looked for in `folder`."""
+    """The object that `module:name` names. A module that is not installed is looked for in `folder`."""
     if folder != Path() and str(folder) not in sys.path:
         sys.path.append(str(folder))
     return pkgutil.resolve_name(reference)
@@ -112,7 +111,7 @@ def _build_packaged(point: EntryPoint) -> Hook:
 
 
 def _load_function(load: Callable[[], object], reference: str, when: When | None = None) -> Callable[[Any], Any]:
-    """A function that takes a call. Other people's code may do anything when it is imported."""
+    """A function that takes a call; BadInput otherwise, whatever other people's code does when it is imported."""
     try:
         found = load()
     except (Exception, SystemExit) as error:

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
-from holdfast.activities.hooks.command_hook import CommandRunner
-from holdfast.activities.hooks.function_hook import FunctionRunner
 from holdfast.activities.hooks.hook_chain import Hook
 from holdfast.activities.hooks.hook_io import AfterTool, BeforeTool
+from holdfast.activities.hooks.hook_runners import CommandRunner, FunctionRunner
 from holdfast.config.schema import OnFailure, When
 from holdfast.domain.calls.tool import Effect
 

@@ -13,8 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.activities.hooks import AfterAnswer, BeforeAnswer, BeforeTool
-from holdfast.activities.hooks.combine import BeforeOutcome, Denial, apply_before_answer, apply_before_failure
-from holdfast.activities.hooks.hook_chain import Hook, Hooks
+from holdfast.activities.hooks.hook_chain import (
+    BeforeOutcome,
+    Denial,
+    Hook,
+    Hooks,
+    apply_before_answer,
+    apply_before_failure,
+)
 from holdfast.activities.hooks.hook_io import HookFailure, convert_answer, read_answer
 from holdfast.config.schema import OnFailure
 from holdfast.util.text import strip_controls
@@ -206,7 +212,7 @@ FAILING: dict[str, tuple[str, str]] = {
     "null": ("print('null')", "it printed `null`"),
     "twice": ("""print('{"decision": "deny", "decision": "continue"}')""", "a key stands twice"),
     "not a number": ("""print('{"arguments": {"a": NaN}}')""", "NaN is not JSON"),
-    "infinity": ("""print('{"arguments": {"a": 1e999}}')""", "hold what JSON cannot say"),
+    "infinity": ("""print('{"arguments": {"a": 1e999}}')""", "hold what JSON cannot represent"),
     "a long number": ("""print('{"arguments": {"a": ' + '9' * 5_000 + '}}')""", "it printed no JSON"),
     "deep": ("print('{\"arguments\": ' + '[' * 200_000)", "it printed no JSON"),
     "not UTF-8": ('sys.stdout.buffer.write(b\'{"reason": "\\xff"}\')', "it printed no JSON: 'utf-8' codec"),

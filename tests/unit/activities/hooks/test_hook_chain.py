@@ -15,9 +15,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from holdfast.activities.hooks.combine import BeforeOutcome
-from holdfast.activities.hooks.function_hook import THREADS_LIMIT
-from holdfast.activities.hooks.hook_chain import CONCURRENT_HOOKS, Hooks
+from holdfast.activities.hooks.hook_chain import CONCURRENT_HOOKS, BeforeOutcome, Hooks
+from holdfast.activities.hooks.hook_runners import THREADS_LIMIT
 from tests.support.hooks import after, before, command, function, of_words
 from tests.support.marks import PATIENCE, alive, marked, until
 
