@@ -6,7 +6,7 @@ JOBS ?= 4
 READY := .venv/.ready
 DOCS := .venv-docs
 
-.PHONY: setup packages demo test lint types docs lock histories bench chaos fuzz clean
+.PHONY: setup packages demo test test-fast lint types docs lock histories bench chaos fuzz clean
 
 setup: $(READY)
 
@@ -23,9 +23,14 @@ packages:
 demo: setup
 	$(BIN)/holdfast demo
 
-# As many at a time as JOBS says, then one by one those that measure. What fails is run once more, alone.
+# As many at a time as JOBS says, then one by one those that measure. What fails is run once more, alone; what then
+# passes is named in the end as flaky. With the slowest thirty: make test SLOWEST=30
 test: setup packages
-	$(BIN)/python -m tests.run $(JOBS)
+	$(BIN)/python -m tests.run $(JOBS) $(SLOWEST:%=--slowest %)
+
+# What needs no server: the unit tests and the stored histories.
+test-fast: setup
+	$(BIN)/python -m tests.run 2 --fast $(SLOWEST:%=--slowest %)
 
 lint: setup
 	$(BIN)/ruff check .

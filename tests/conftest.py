@@ -1,4 +1,7 @@
-"""One real Temporal server for the session."""
+"""One real Temporal server for each process of the tests.
+
+What is imported here is imported by the process that only hands out the tests too, so it is little.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,16 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from temporalio.testing import WorkflowEnvironment
 
 from tests.support.programs import require_program
-from tests.support.server import address_of, start_server
 from tests.support.sharing import Sharing
+
+if TYPE_CHECKING:
+    from temporalio.testing import WorkflowEnvironment
 
 # Side by side, tests are told the size of a terminal, which every command they start would take for its own.
 for _name in ("COLUMNS", "LINES"):
@@ -47,6 +51,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture(scope="session")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[WorkflowEnvironment]:
     """A server with a database on disk, tuned as the embedded one is."""
+    from tests.support.server import start_server
+
     folder: Path = tmp_path_factory.mktemp("server")
     async with await start_server(folder / "temporal.db") as environment:
         yield environment
@@ -55,4 +61,6 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Work
 @pytest.fixture(scope="session")
 async def server_address(server: WorkflowEnvironment) -> str:
     """Where it listens."""
+    from tests.support.server import address_of
+
     return address_of(server)

@@ -1,7 +1,10 @@
-"""Which tests one process gets where several share the work: all by themselves, but for some that belong together."""
+"""What one process gets at a time where several share the tests: a test, a file of quick ones, or all of a folder."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 TOGETHER = (
@@ -10,10 +13,17 @@ TOGETHER = (
     # The recipe of the image is done once, and downloads what it installs.
     "tests/deploy/test_image.py",
 )
+QUICK = ("tests/unit/", "tests/replay/", "tests/security/")
+"""Folders of many tests that take milliseconds: to hand each of them out takes longer than to run it."""
 
 
 class Sharing(LoadScopeScheduling):  # type: ignore[misc]
-    """Tests that belong together go to one process, in their order; the others to whichever is free."""
+    """Hands out the tests in the order of the folders: those that wait come early, quick ones last."""
+
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        super().__init__(config, log)
+        config.option.loadscopereorder = False
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((start for start in TOGETHER if nodeid.startswith(start)), nodeid)
+        together = next((start for start in TOGETHER if nodeid.startswith(start)), None)
+        return together or (nodeid.partition("::")[0] if nodeid.startswith(QUICK) else nodeid)

@@ -287,12 +287,12 @@ def left(folder: Path) -> list[int]:
     return found
 
 
-async def test_S35_two_hundred_calls_at_once_run_eight_hooks_at_a_time(tmp_path: Path) -> None:
+async def test_S35_many_calls_at_once_run_eight_hooks_at_a_time(tmp_path: Path) -> None:
     hooks = Hooks([command(tmp_path, COUNTING)])
     async with asyncio.timeout(100):
-        found = await asyncio.gather(*(hooks.ask_before(before(number=number)) for number in range(200)))
-    assert [one.deny for one in found] == [None] * 200
-    assert [one.arguments["number"] for one in found] == list(range(200))
+        found = await asyncio.gather(*(hooks.ask_before(before(number=number)) for number in range(50)))
+    assert [one.deny for one in found] == [None] * 50
+    assert [one.arguments["number"] for one in found] == list(range(50))
     most = max(int(str(one.arguments["at_once"])) for one in found)
     assert most == CONCURRENT_HOOKS == 8
     assert left(tmp_path) == []

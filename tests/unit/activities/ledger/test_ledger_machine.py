@@ -190,4 +190,4 @@ class SqliteMachine(LedgerMachine):
 
 
 def test_S31_the_file_answers_as_the_model_does_whatever_is_asked() -> None:
-    run_state_machine_as_test(SqliteMachine, settings=settings(max_examples=30, stateful_step_count=20, deadline=None))
+    run_state_machine_as_test(SqliteMachine, settings=settings(max_examples=15, stateful_step_count=20))

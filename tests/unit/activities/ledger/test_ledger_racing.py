@@ -15,6 +15,7 @@ from holdfast.activities.ledger.entry import EffectKey
 from holdfast.activities.ledger.sqlite import SqliteLedger
 
 PATIENCE = 60
+RACERS = 4
 COMMON = """
 import asyncio, random, sys
 from pathlib import Path
@@ -98,16 +99,16 @@ def line(made: subprocess.Popen[str]) -> str:
 
 
 def race(code: str, file: Path) -> list[list[str]]:
-    """What each of six processes says that begin together."""
+    """What each of four processes says that begin together."""
     with ExitStack() as stack:
-        racers = [stack.enter_context(process(code, file, f"worker-{number}")) for number in range(6)]
-        assert [line(racer) for racer in racers] == ["ready"] * 6
+        racers = [stack.enter_context(process(code, file, f"worker-{number}")) for number in range(RACERS)]
+        assert [line(racer) for racer in racers] == ["ready"] * RACERS
         for racer in racers:
             assert racer.stdin
             racer.stdin.write("\n")
             racer.stdin.flush()
         said = [racer.communicate(timeout=PATIENCE)[0].split() for racer in racers]
-        assert [racer.returncode for racer in racers] == [0] * 6
+        assert [racer.returncode for racer in racers] == [0] * RACERS
         return said
 
 

@@ -19,6 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, JsonValue
 
+from holdfast.activities.process.sidecar import HelperProcess
+from holdfast.activities.registry import json_schema
 from holdfast.activities.registry.arguments import CheckedArguments, InvalidArguments, JsonSchema, ModelSchema, Schema
 from holdfast.activities.registry.json_schema import MAX_DEATHS, SCHEMA_LIMIT, SCHEMA_PROCESS, SchemaTooHard
 from holdfast.domain.calls.tool import StrictParameters
@@ -525,6 +527,16 @@ def fan(depth: int, how: str, last: JsonValue) -> dict[str, JsonValue]:
     return {**steps, f"a{depth}": last}
 
 
+@pytest.fixture
+def quick_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[HelperProcess]:
+    """A process that checks by schemas and gives up sooner."""
+    process = HelperProcess("holdfast.activities.registry.json_schema_worker", cpu_seconds=0.2)
+    monkeypatch.setattr(json_schema, "SCHEMA_PROCESS", process)
+    yield process
+    process.close()
+
+
+@pytest.mark.usefixtures("quick_process")
 def test_S6_a_schema_that_takes_for_ever_to_compile_is_refused_and_costs_nothing_else() -> None:
     bomb: Any = {"unevaluatedProperties": False, "allOf": [{"$ref": "#/$defs/a0"}], "$defs": fan(40, "anyOf", {})}
     with pytest.raises(SchemaTooHard, match="takes too long"):
@@ -532,7 +544,9 @@ def test_S6_a_schema_that_takes_for_ever_to_compile_is_refused_and_costs_nothing
     assert RAW.check({"name": "a"}).written == {"name": "a"}
 
 
-def test_S6_arguments_that_take_for_ever_to_check_are_refused_and_then_not_tried_any_more() -> None:
+def test_S6_arguments_that_take_for_ever_to_check_are_refused_and_then_not_tried_any_more(
+    quick_process: HelperProcess,
+) -> None:
     bomb: Any = {"properties": {"x": {"$ref": "#/$defs/a0"}}, "$defs": fan(40, "allOf", {"type": "string"})}
     schema = JsonSchema(bomb)
     schema.compile()
@@ -541,10 +555,11 @@ def test_S6_arguments_that_take_for_ever_to_check_are_refused_and_then_not_tried
         assert RAW.check({"name": "a"}).written == {"name": "a"}
         with pytest.raises(SchemaTooHard):
             schema.check({"x": "a"})
-        died.append(SCHEMA_PROCESS.pid is None)
+        died.append(quick_process.pid is None)
     assert died == [True] * MAX_DEATHS + [False]
 
 
+@pytest.mark.usefixtures("quick_process")
 def test_S6_one_that_refers_to_itself_twice_is_refused_for_deep_arguments_only() -> None:
     twice: JsonValue = {"allOf": [{"$ref": "#/$defs/node"}, {"$ref": "#/$defs/node"}]}
     schema = JsonSchema({"$ref": "#/$defs/node", "$defs": {"node": {"properties": {"c": twice}}}})
