@@ -6,17 +6,17 @@ import json
 import os
 import re
 import signal
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pexpect  # type: ignore[import-untyped]
 import pytest
 
+from tests.cli.screens import KEYS, Terminal, ended, terminal
 from tests.cli.support import Home, call
-from tests.cli.test_terminal import KEYS, ended, terminal
 
-PROMPT = "› "
+IDLE = "Tab completes /commands"
 SLOW = "one two three four five six seven eight nine ten"
 
 
@@ -27,20 +27,21 @@ def script(home: Home, name: str, *replies: dict[str, Any]) -> str:
 
 
 @contextmanager
-def chat(home: Home, session: str, *replies: dict[str, Any], options: tuple[str, ...] = ()) -> Iterator[Any]:
+def chat(home: Home, session: str, *replies: dict[str, Any], options: tuple[str, ...] = ()) -> Iterator[Terminal]:
     """A conversation with a scripted model; with no replies, in a session that is there."""
     new = ("--script", script(home, session, *replies)) if replies else ()
     with terminal(home, "chat", "--session", session, *new, *options, NO_COLOR="1") as child:
         yield child
 
 
-def say(child: Any, text: str) -> None:
-    child.expect(PROMPT)
+def say(child: Terminal, text: str) -> None:
+    """Once no turn runs."""
+    child.until(IDLE)
     child.send(f"{text}\r")
 
 
-def leave(child: Any) -> None:
-    child.expect(PROMPT)
+def leave(child: Terminal) -> None:
+    child.until(IDLE)
     child.send("\x04")
     assert ended(child) == 0
 
@@ -65,10 +66,10 @@ def test_a_reply_is_seen_while_it_is_written_and_printed_once_when_it_is_complet
         say(child, "Second")
         assert "line 59 of it" not in child.before
         child.expect("Second ␛.*answer")
-        assert "\x1b]0" not in child.before
+        assert "\x1b]0;owned" not in child.raw
         say(child, "Third")
         child.expect("one t")
-        child.expect(r"\[i\] interrupt  \[a\] add  \[q\] queue  Ctrl-C stops the turn  Ctrl-D leaves")
+        child.until("Enter adds a message  Esc stops the turn  Ctrl-D leaves")
         child.sendintr()
         child.expect("one t.* …")
         child.expect("The turn was cancelled")
@@ -141,25 +142,20 @@ def test_S18_ctrl_c_stops_the_turn_and_the_conversation_goes_on(home: Home) -> N
         leave(child)
 
 
-def test_S18_messages_interrupt_are_added_and_are_queued_while_a_turn_runs(home: Home) -> None:
+def test_S18_messages_are_typed_while_a_turn_runs_and_interrupt_or_wait(home: Home) -> None:
     wait = {"calls": [call("shell", command="echo begun; while [ ! -e go ]; do sleep 0.05; done")]}
     replies = (wait, {"calls": [call("shell", command="echo later")]}, {"text": "After that."}, {"text": "At last."})
     with chat(home, "steered", *replies) as child:
         say(child, "Begin")
         child.expect(KEYS)
-        child.send("q")
-        child.expect("queue› ")
-        child.send("Later\r")
-        child.expect(KEYS)
+        child.send("/queue Later\r")
+        child.expect("Queued: Later")
+        child.until(KEYS)
         child.send("y")
         child.expect("│ begun")
-        child.send("a")
-        child.expect("add› ")
         child.send("By the way\r")
-        child.expect(r"\[i\] interrupt")
-        child.send("i")
-        child.expect("interrupt› ")
-        child.send("Stop that\r")
+        child.expect("› By the way")
+        child.send("/interrupt Stop that\r")
         child.expect("interrupts: Stop that")
         (home.workspace / "go").touch()
         child.expect("Approve call 1 of 1")
@@ -191,7 +187,7 @@ def test_an_approval_waits_for_whoever_comes_back_to_the_conversation(how: str, 
         say(child, "Hi")
         child.expect("Hello.")
         say(child, "Run it")
-        child.expect("Approve call 1 of 1. (.*)\r\n")
+        child.expect("Approve call 1 of 1. ([^\n]*)\n")
         title = child.match[1]
         child.expect(KEYS)
         if how == "left":
@@ -199,8 +195,7 @@ def test_an_approval_waits_for_whoever_comes_back_to_the_conversation(how: str, 
             child.expect(f"Left; what runs goes on. Come back with: holdfast chat --resume --session {session}")
             assert ended(child) == 0
         else:
-            child.kill(signal.SIGKILL)
-            child.expect(pexpect.EOF)
+            child.kill()
     [waiting] = home.json("sessions", "show", session)["pending"]
     assert waiting == f"{session}~2/b1c1/1"
     with chat(home, session, options=("--resume",)) as child:
@@ -241,22 +236,23 @@ def test_what_is_typed_at_the_prompt(home: Home) -> None:
     with chat(home, "typed", {"text": "Read."}, {"text": "Read too."}) as child:
         say(child, "/help")
         child.expect("/mode MODE")
+        child.expect("Esc or Ctrl-C stops the turn")
         say(child, "/nonsense")
-        child.expect("/nonsense is no command: /help tells what is")
-        child.expect(f"{PROMPT}/nonsense")
+        child.expect("no command is called /nonsense. /help lists the commands; // sends it as a message")
+        child.until("› /nonsense$")
         child.send("\x15/mode plan\r")
-        child.expect("The next turns go in mode plan")
+        child.expect("The next turns run in mode plan")
         say(child, "/status")
-        child.expect("Nothing was said yet")
-        child.expect(PROMPT)
+        child.expect("No message was sent yet")
         child.send("half a line")
-        child.expect("half a line")  # what was not read yet is dropped, and Ctrl-C on an empty line leaves
+        child.until("› half a line")
         child.sendintr()
-        say(child, "\x1b[200~pasted\nlines\x1b[201~ and \\")
-        child.expect("… ")
-        child.send("the rest\r")
+        child.until("›$")
+        child.send("\x1b[200~pasted\r\nlines\x1b[201~ and \\\r")
+        child.until("… lines and\n…$")
+        child.send("the rest\x1b\rof it\r")
         child.expect("Read.")
-        child.expect(PROMPT)
+        child.until(IDLE)
         child.sendintr()
         child.expect("Ctrl-C again leaves")
         say(child, "//slashed")
@@ -264,15 +260,75 @@ def test_what_is_typed_at_the_prompt(home: Home) -> None:
         say(child, "/status")
         child.expect("model scripted, 2 turns, 4 messages")
         child.expect("mode plan")
-        child.expect(PROMPT)
         child.sendintr()
         child.expect("Ctrl-C again leaves")
-        child.expect(PROMPT)
         child.sendintr()
         child.expect("Left. Come back with: holdfast chat --resume --session typed")
         assert ended(child) == 130
-    assert said(home, "typed")[0] == "user: pasted\nlines and \nthe rest"
+    assert said(home, "typed")[0] == "user: pasted\nlines and \nthe rest\nof it"
     assert said(home, "typed")[2] == "user: /slashed"
+
+
+def test_a_key_answers_only_where_nothing_is_being_typed(home: Home) -> None:
+    """A word that begins with y is not a yes."""
+    with chat(home, "typing", {"calls": [call("shell", command="echo careful")]}, {"text": "Done."}) as child:
+        say(child, "Run it")
+        child.until("executing|validating|awaiting|thinks")
+        child.send("x")
+        child.until("send or clear what you type")
+        child.send("yes, no")
+        child.until("› xyes, no$")
+        [waiting] = home.listed("typing~1")
+        child.send("\x15")
+        child.until(KEYS)
+        child.send("y")
+        child.expect("Approved")
+        child.expect("Done.")
+        leave(child)
+    assert waiting["approval_id"] == "typing~1/b1c1/1"
+
+
+def test_S18_escape_stops_the_turn_and_what_was_typed_stays(home: Home) -> None:
+    with chat(home, "escaped", {"calls": [call("shell", command="sleep 600")]}, {"text": "Here."}) as child:
+        say(child, "Wait")
+        child.expect(KEYS)
+        child.send("y")
+        child.expect("executing")
+        child.send("Are you there?")
+        child.until("› Are you there[?]")
+        child.send("\x1b")
+        child.expect("told to stop")
+        child.expect("The turn was cancelled")
+        child.until(IDLE)
+        child.send("\r")
+        child.expect("Here.")
+        leave(child)
+    assert said(home, "escaped")[-2:] == ["user: Are you there?", "assistant: Here."]
+
+
+def test_messages_are_kept_for_the_next_chat_in_a_private_file_and_commands_and_files_are_completed(home: Home) -> None:
+    (home.workspace / "a-long-name.txt").touch()
+    with chat(home, "first-chat", {"text": "One."}) as child:
+        say(child, "Something to find again")
+        child.expect("One.")
+        leave(child)
+    assert stat.S_IMODE((home.data / "chat_history").stat().st_mode) == 0o600
+    with chat(home, "second-chat", {"text": "Two."}) as child:
+        child.until(IDLE)
+        child.send("\x1b[A")
+        child.until("› Something to find again$")
+        child.send("\x15/sta")
+        child.until("^ /status  the state of the session$")
+        child.send("\t")
+        child.until("› /status$")
+        child.send("\x15Read @a-lo")
+        child.until("^ a-long-name.txt$")
+        child.send("\t")
+        child.until("› Read @a-long-name.txt$")
+        child.send("\r")
+        child.expect("Two.")
+        leave(child)
+    assert said(home, "second-chat")[0] == "user: Read @a-long-name.txt"
 
 
 def test_S31_a_killed_worker_only_delays_the_conversation(empty: Home) -> None:
@@ -329,7 +385,7 @@ def test_a_message_that_nobody_takes_is_offered_again(empty: Home) -> None:
             with chat(empty, "offered", {"text": "Heard."}) as child:
                 say(child, "Anybody?")
                 child.expect("Not sent: no worker answered")
-                child.expect(f"{PROMPT}Anybody[?]")
+                child.until("› Anybody[?]$")
                 os.kill(up.where["worker"], signal.SIGCONT)
                 child.send("\r")
                 child.expect("Heard.")

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from holdfast.workers.terminal.live.edit_call import find_suffix
+from tests.cli.screens import KEYS, ended, terminal
 from tests.cli.support import Home, call
 from tests.cli.test_approving import asked, strict, waiting
-from tests.cli.test_terminal import KEYS, calls_file, ended, terminal
+from tests.cli.test_terminal import calls_file
 
 __all__ = ["strict"]
 
@@ -110,7 +111,7 @@ def test_S25_what_is_refused_is_kept_in_a_file_and_can_be_sent_once_more(
 ) -> None:
     asked(home, "refused-edit", call("shell", command="echo fine"))
     with terminal(home, "modify", "refused-edit/b1c1/1", EDITOR=editor('printf " " > "$1"'), columns=300) as child:
-        child.expect("What you typed is kept; to send it once more: (holdfast modify [^\r\n]*)\r")
+        child.expect("What you typed is kept; to send it once more: (holdfast modify [^\n]*)\n")
         again = str(child.match.group(1))
         child.expect("holdfast: the change was not taken: .*blank")
         assert ended(child) == 1

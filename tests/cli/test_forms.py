@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from tests.cli.screens import ended, terminal
 from tests.cli.support import Home, call
-from tests.cli.test_terminal import calls_file, ended, terminal
+from tests.cli.test_terminal import calls_file
 from tests.support.mcp_servers import OURS, node_server
 
 FIELDS: dict[str, Any] = {
@@ -74,35 +75,31 @@ def test_S39_each_field_of_a_form_is_checked_when_it_is_entered_and_the_rest_is_
     calls = calls_file(asking, "form.json", _form("Who \x1b[41mare you?"))
     with terminal(asking, "turn", "start", "--calls", calls, "--id", "form", "--wait", NO_COLOR="1") as child:
         child.expect("Call 1 of 1, s__act: the MCP server 's' asks you:")
-        child.expect(r"  Who are you\?\r\n  4 fields \(\* required\): name\*, age, size, seats\r\n")
-        shown = child.before + child.after
-        child.expect(r"\(1 of 4\) name, required\r\n  text of at least 2 characters\r\n")
+        child.expect(r"  Who are you\?\n  4 fields \(\* required\): name\*, age, size, seats\n")
+        child.expect(r"\(1 of 4\) name, required\n  text of at least 2 characters\n")
         _type(child, ("name", ""))
-        child.expect("name is required\r\n")
+        child.expect("name is required\n")
         _type(child, ("name", "A"))
-        child.expect("name must have at least 2 characters\r\n")
+        child.expect("name must have at least 2 characters\n")
         _type(child, ("name", "Ana"))
-        child.expect(
-            r"\(2 of 4\) age\r\n  Your ␛\[31mage\r\n  a whole number, at most 150; an empty line leaves it out"
-        )
-        shown += child.before + child.after
+        child.expect(r"\(2 of 4\) age\n  Your ␛\[31mage\n  a whole number, at most 150; an empty line leaves it out")
         _type(child, ("age", "old"))
-        child.expect("age must be a whole number\r\n")
+        child.expect("age must be a whole number\n")
         _type(child, ("age", "7"))
-        child.expect(r"  1\. s \(Small\)\r\n  2\. l \(Large\)\r\n  one of these, by number or in words")
+        child.expect(r"  1\. s \(Small\)\n  2\. l \(Large\)\n  one of these, by number or in words")
         _type(child, ("size", "XL"))
         child.expect("size must be one of these")
         _type(child, ("size", "2"))
         child.expect("an empty line takes 2; /none leaves it out")
         _type(child, ("seats", ""))
-        child.expect(r"1\. name: Ana\r\n  2\. age: 7\r\n  3\. size: l \(Large\)\r\n  4\. seats: 2\r\n")
+        child.expect(r"1\. name: Ana\n  2\. age: 7\n  3\. size: l \(Large\)\n  4\. seats: 2\n")
         _type(child, ("send", "age"))
         child.expect("an empty line keeps 7")
         _type(child, ("age", "8"), ("send", ""))
         child.expect("Answered.")
         assert ended(child) == 0
-    assert "\x1b[41m" not in shown
-    assert "\x1b[31m" not in shown
+    assert "\x1b[41m" not in child.raw
+    assert "\x1b[31m" not in child.raw
     assert _heard(asking) == {"action": "accept", "content": {"name": "Ana", "age": 8, "size": "l", "seats": 2}}
 
 
@@ -117,7 +114,7 @@ def test_S39_a_form_that_is_put_off_goes_on_where_it_was_and_says_respond(asking
         child.send("a")
         child.expect(r"\(2 of 4\) age")
         _type(child, ("age", ""), ("size", "small"), ("seats", "/none"))
-        child.expect(r"2\. age: left out\r\n  3\. size: s \(Small\)\r\n  4\. seats: left out")
+        child.expect(r"2\. age: left out\n  3\. size: s \(Small\)\n  4\. seats: left out")
         _type(child, ("send", ""))
         child.expect("Answered.")
         assert ended(child) == 0
@@ -143,7 +140,7 @@ def test_S39_ctrl_c_in_a_form_leaves_the_question_where_it_is(asking: Home) -> N
 def test_S39_an_address_is_agreed_to_on_a_terminal_with_done_alone(asking: Home) -> None:
     calls = calls_file(asking, "url.json", call("s__act", then="ask", value=URL))
     with terminal(asking, "turn", "start", "--calls", calls, "--id", "url", "--wait", NO_COLOR="1") as child:
-        child.expect("https://example.org/pay\r\n")
+        child.expect("https://example.org/pay\n")
         child.expect("the only answer is `done`")
         for text in ("no", "1", "what?"):
             _type(child, ("answer", text))

@@ -17,8 +17,8 @@ import pytest
 from holdfast.config.schema import parse_configuration
 from holdfast.config.toml_document import FileContent
 from holdfast.workers.mcp.progress import format_waiting
+from tests.cli.screens import ended, terminal
 from tests.cli.support import COMMAND, SECONDS, Home
-from tests.cli.test_terminal import ended, terminal
 from tests.support.mcp_guarded import SECRET, Guarded, guarded_server
 from tests.support.mcp_servers import OURS
 from tests.support.pages import read_blocks

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.cli.screens import KEYS, ended, terminal
 from tests.cli.support import COMMAND, Home, call
 from tests.cli.test_chat import said, script
-from tests.cli.test_terminal import KEYS, ended, terminal
 
 ASKS = {"text": "I try.", "calls": [call("shell", command="echo ran > ran.txt")]}
 TRIED = {"text": "I could not \x1b[31mdo it."}
@@ -77,7 +77,7 @@ def test_somebody_at_the_terminal_is_asked_when_that_is_wanted(home: Home) -> No
         child.expect(r"\+hi")
         child.expect(KEYS)
         child.send("y")
-        child.expect("OK.\r\n")
+        child.expect("OK.\n")
         assert ended(child) == 0
     assert (home.workspace / "asked-run.txt").read_text() == "hi\n"
 

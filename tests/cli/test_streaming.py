@@ -10,8 +10,9 @@ import pytest
 from holdfast.domain.calls import scheduling
 from holdfast.workers.cli import turn_options
 from holdfast.workers.cli.commands.turns import turn_streams
+from tests.cli.screens import ended, terminal
 from tests.cli.support import Home, call
-from tests.cli.test_terminal import calls_file, ended, terminal
+from tests.cli.test_terminal import calls_file
 
 LOOK, FIND = call("list_directory"), call("glob", pattern="*")
 BUILD, NEXT = call("shell", command="sleep 60; echo built"), call("shell", command="echo next")

@@ -5,41 +5,11 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-import pexpect  # type: ignore[import-untyped]
-
-from tests.cli.support import COMMAND, SECONDS, Home, call
+from tests.cli.screens import KEYS, ended, terminal
+from tests.cli.support import Home, call
 from tests.support.mcp_servers import OURS
-
-KEYS = r"\[v\] view all"
-
-
-@contextmanager
-def terminal(home: Home, *arguments: str, columns: int = 120, rows: int = 40, **env: str) -> Iterator[Any]:
-    """The command on a terminal of its own."""
-    child = pexpect.spawn(
-        COMMAND[0],
-        [*COMMAND[1:], *arguments],
-        env={**home.env, **env},
-        cwd=str(home.folder),
-        encoding="utf-8",
-        dimensions=(rows, columns),
-        timeout=SECONDS,
-    )
-    try:
-        yield child
-    finally:
-        child.close(force=True)
-
-
-def ended(child: Any) -> int:
-    """Wait for the end; the exit code."""
-    child.expect(pexpect.EOF)
-    child.wait()
-    return int(child.exitstatus)
 
 
 def calls_file(home: Home, name: str, *calls: dict[str, Any]) -> str:
@@ -242,8 +212,8 @@ def test_S20_a_call_of_a_server_shows_its_arguments_once_and_all_of_the_definiti
         with terminal(empty, "turn", "start", *options, columns=80, PAGER="cat > all.txt; echo paged") as child:
             child.expect(r"Approve call 1 of 1\? notes/append-to-the-end-of-a-long-note")
             child.expect(KEYS)
-            asked = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", child.before)
-            assert f"b1c1 1/1  awaiting approval  {name}\r\n" in asked
+            asked = child.before
+            assert f"b1c1 1/1  awaiting approval  {name}\n" in asked
             child.send("v")
             child.expect("paged")
             child.expect(KEYS)
@@ -262,7 +232,7 @@ def test_S20_a_call_of_a_server_shows_its_arguments_once_and_all_of_the_definiti
         told = empty.run("approve", "--turn", "all").stdout
         assert told.count("described as: Append a line. …") == 2
         assert told.count("  described as:\n    Append a line.\n\n    It cannot be ␛[31mtaken back.\n") == 1
-    assert asked.split("\r\n")[1:4] == ['  with {"n": 7}', "  server notes", "  described as: Append a line. …"]
+    assert asked.split("\n")[1:4] == ['  with {"n": 7}', "  server notes", "  described as: Append a line. …"]
     assert (empty.folder / "all.txt").read_text() == (
         'notes/append-to-the-end-of-a-long-note\n\n{\n  "n": 7\n}\n\nserver notes\n'
         "effect once: the server is not trusted to say what its tools do\n"

@@ -10,6 +10,7 @@ import os
 from collections.abc import Coroutine
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -173,8 +174,14 @@ def resolve_client_settings(data: Path | None) -> Settings:
     except UntrustedFile as error:
         if error.encrypts:
             raise
-        print_note(f"Left out: {error}.")
+        _note_once(f"Left out: {error}.")
         return apply_options(Settings(), data, None)
+
+
+@cache
+def _note_once(text: str) -> None:
+    """A command may load its settings more than once."""
+    print_note(text)
 
 
 def find_signer(settings: Settings) -> Signer | None:

@@ -42,7 +42,7 @@ from holdfast.workers.runtime.child_processes import adopt_orphans, end_orphans
 from holdfast.workers.runtime.connect import connect_to
 from holdfast.workers.terminal import approval_text, render
 from holdfast.workers.terminal.follow_lines import catch_interrupt, run_unless_left
-from holdfast.workers.terminal.input import open_keyboard
+from holdfast.workers.terminal.live.prompt import read_key
 from holdfast.workers.terminal.output import is_interactive
 from holdfast.workers.terminal.turn_board import Board, Row
 
@@ -231,12 +231,8 @@ class Demo:
 
     async def _ask_person(self, row: Row) -> bool:
         """What the person at the terminal says."""
-        pressed: asyncio.Queue[str] = asyncio.Queue()
-        self._console.print(Text(f"  [y] yes   [n] no   (call {row.place} of {row.of})", "bold yellow"))
-        with open_keyboard(pressed.put_nowait):
-            while (key := await pressed.get()) not in "yn":
-                pass
-        return key == "y"
+        words = Text(f"  [y] yes   [n] no   (call {row.place} of {row.of})", "bold yellow")
+        return await read_key(self._console, words, "yn") == "y"
 
     def _print_timeline(self) -> None:
         self._print_chapter("The timeline of the turn")

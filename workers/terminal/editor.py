@@ -1,7 +1,7 @@
-"""A person's own editor, on a text in a private file. What is in the text came from a model: nothing here runs it.
+"""A person's own editor and pager. The text came from a model: nothing here runs it.
 
-The file is for its owner alone and goes with its folder, with whatever the editor left beside it; unless it is kept,
-so that nothing that somebody typed is lost.
+The editor gets it in a private file, which is removed with its folder and whatever the editor left beside it; unless
+it is kept, so that nothing that somebody typed is lost.
 """
 
 from __future__ import annotations
@@ -113,3 +113,21 @@ async def run_editor(command: list[str], file: Path) -> None:
         raise
     if code:
         raise HoldfastError(f"the editor {command[0]!r} {describe_exit(code)}: nothing was sent")
+
+
+def find_pager() -> str:
+    """The command that shows long text: PAGER, else `less`; empty without either."""
+    return os.environ.get("PAGER", "less -R" if shutil.which("less") else "").strip()
+
+
+async def show_in_pager(command: str, text: str) -> bool:
+    """Show text in a pager; False when it could not be started."""
+    process = await asyncio.create_subprocess_shell(command, stdin=asyncio.subprocess.PIPE)
+    try:
+        await process.communicate(text.encode("utf-8", "replace"))
+    except asyncio.CancelledError:
+        with suppress(ProcessLookupError):
+            process.terminate()
+        await process.wait()
+        raise
+    return process.returncode not in (126, 127)

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.domain.modes import Confirming, Mode
-from holdfast.workers.cli.options import Address, Data, format_example, open_holdfast, run_async
+from holdfast.workers.cli.options import (
+    Address,
+    Data,
+    format_example,
+    open_holdfast,
+    resolve_client_settings,
+    run_async,
+)
 from holdfast.workers.cli.turn_options import (
     Confirm,
     Fallbacks,
@@ -72,8 +79,9 @@ def chat(
 ) -> None:
     """Talk with a model on the terminal; its calls are shown live, and approvals are asked in place.
 
-    Ctrl-C stops the turn that runs, a second one leaves, as Ctrl-D does. Whatever runs goes on without you. --model and
-    --mode change the next turns of a session that is there; its tools, its limits and its schedule stay as they are.
+    You can type at any time. Esc or Ctrl-C stops the turn that runs, a second Ctrl-C leaves, as Ctrl-D does; what runs
+    goes on without you. --model and --mode change the next turns of an existing session; its tools, its limits and its
+    schedule stay as they are.
     """
     from holdfast.errors import BadInput
 
@@ -103,7 +111,11 @@ def chat(
         else:
             turn.update(model=named or chosen.get_choice(data), requester=holdfast.actor_name)
             start = SessionInput(turn=TurnInput().model_copy(update=turn))
-        return await Chat(holdfast, found, render.build_console(), start).run()
+        settings = resolve_client_settings(data)
+        # Where payloads are encrypted, nothing of a conversation is written in the clear.
+        history = None if settings.encryption.keys else settings.data / "chat_history"
+        console = render.build_console()
+        return await Chat(holdfast, found, console, start, history=history, folder=settings.workspace).run()
 
     if code := run_async(run_chat()):
         raise typer.Exit(code)

@@ -1,19 +1,21 @@
-"""A conversation on a terminal: a line is typed, a turn is followed, the next line is typed.
+"""A chat on a terminal: turns are followed above, and messages are typed below at any time.
 
 The session is a workflow of its own, so this may end at any moment and come back: it shows every turn of the session
-that it has not shown, whoever asked for it, and then lets the person type.
+that it has not shown, whoever started it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 from uuid import uuid4
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from holdfast.client.client import Holdfast
@@ -23,102 +25,182 @@ from holdfast.domain.calls.events import shorten_line
 from holdfast.domain.modes import Mode
 from holdfast.domain.session.session_io import SessionInput, Steering
 from holdfast.domain.turn.ids import format_session_turn_id
-from holdfast.errors import BadInput, HoldfastError, NoWorker, RequestRefused, ServerUnavailable, TurnNotFound
+from holdfast.errors import HoldfastError, NoWorker, RequestRefused, ServerUnavailable, TurnNotFound
 from holdfast.util.text import strip_controls
 from holdfast.workers.exit_codes import INTERRUPTED, OK
 from holdfast.workers.lookup.sessions import fetch_last_messages
 from holdfast.workers.terminal import render, session_text
 from holdfast.workers.terminal.chat.chat_screen import ChatScreen
-from holdfast.workers.terminal.chat.slash_commands import run_chat_command
-from holdfast.workers.terminal.follow_lines import run_unless_left
-from holdfast.workers.terminal.input import InputDropped, Keyboard, LineEditor, open_keyboard
+from holdfast.workers.terminal.chat.message_line import ChatCompleter, open_history
+from holdfast.workers.terminal.chat.slash_commands import COMMAND_ARGUMENTS, COMMAND_HELP, run_chat_command
+from holdfast.workers.terminal.live.prompt import MessageLine, Prompt
 
 T = TypeVar("T")
 
 POLL_SECONDS = 0.1
 RETRY_SECONDS = 1.0
-PROMPTS: dict[Steering, str] = {"interrupt": "interrupt› ", "append": "add› ", "queue": "queue› "}
+IDLE_HINT = "Tab completes /commands and @files  Ctrl-D leaves  /help"
 
 
 @dataclass(frozen=True)
 class Draft:
-    """What was typed and not said: sent again as it is, it counts once."""
+    """A message that was typed and did not arrive: sent again as it is, it counts once."""
 
     text: str = ""
     id: str = field(default_factory=lambda: uuid4().hex)
 
 
 class Chat:
-    """One person's conversation in one session."""
+    """One person's chat in one session; the `View` of its prompt while no turn runs."""
 
-    def __init__(self, holdfast: Holdfast, session: Session, console: Console, start: SessionInput | None) -> None:
-        """`start` is what the first message creates the session with; None when it is there."""
+    def __init__(
+        self,
+        holdfast: Holdfast,
+        session: Session,
+        console: Console,
+        start: SessionInput | None,
+        *,
+        history: Path | None = None,
+        folder: Path,
+    ) -> None:
+        """`start` is what the first message creates the session with; None when it exists.
+
+        `history` is the file of earlier messages, `folder` the one whose files are completed after an `@`.
+        """
         self.session = session
         self.has_begun = start is None
         self.mode = start.turn.mode if start else Mode.DEFAULT
         self._holdfast = holdfast
-        self._console = console
         self._start = start
         self._shown = 0
         """How many turns of the session were shown."""
         self._typed_here: set[str] = set()
-        """Turns whose message stands above."""
+        """Turns whose message was printed when it was sent."""
         self._draft = Draft()
         self._screen: ChatScreen | None = None
+        self._busy: asyncio.Task[None] | None = None
+        """A line that is being carried out: the next one waits for its Enter."""
         self._stopping: asyncio.Task[None] | None = None
-        self._warned = False
-        """Were they told that Ctrl-C leaves?"""
-        self._closed = False
-        self._code = INTERRUPTED
-        """Of whoever leaves while a turn runs."""
-        self._left = asyncio.Event()
-        self._typing = LineEditor(self._handle_ctrl_c, self._left.set)
+        self._has_warned = False
+        """Was "Ctrl-C again leaves" printed last?"""
+        self._news = asyncio.Event()
+        """A message was sent, so that there may be a turn to follow."""
+        self._is_closed = False
+        self._goes_on = ""
+        self._code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        """The exit code, once the person leaves."""
+        line = MessageLine(
+            submit=self._submit,
+            stop=self._stop_turn,
+            leave=self._leave,
+            history=open_history(history),
+            completer=ChatCompleter(COMMAND_HELP, COMMAND_ARGUMENTS, folder),
+        )
+        self._prompt = Prompt(console, self._press_ctrl_c, line)
+        self._prompt.view = self
 
     async def run(self) -> int:
         """Talk until the person leaves or the session is closed; the exit code."""
-        with self._typing:
-            if not await run_unless_left(self._left, self._print_greeting()):
-                return self._leave_chat(self._code)
-            while True:
-                if self.has_begun and not await run_unless_left(self._left, self._catch_up()):
-                    return self._leave_chat(self._code)
-                if self._closed:
-                    self._print_text("The session is closed.")
-                    return OK
-                code = await self._read_message()
-                if code is not None:
-                    return self._leave_chat(code)
+        with self._catch_signals():
+            async with self._prompt.open():
+                following = asyncio.create_task(self._follow_session())
+                ends: set[asyncio.Future[Any]] = {following, self._code}
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                for task in filter(None, (following, self._busy, self._stopping)):
+                    task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await following
+        if not self._code.done():
+            return OK
+        if self.has_begun and not self._is_closed:
+            self._print_text(f"Left{self._goes_on}. Come back with: {self._resume_command}")
+        return self._code.result()
+
+    def draw_board(self) -> RenderableType:
+        """Nothing: no turn runs."""
+        return Text()
+
+    def draw_hint(self) -> RenderableType:
+        """What can be typed."""
+        return Text("sending …" if self._is_busy else IDLE_HINT, "dim")
+
+    def accepts_key(self, key: str) -> bool:
+        """No question is asked."""
+        return False
+
+    def press_key(self, key: str) -> None:
+        """No question is asked."""
+
+    async def set_mode(self, mode: Mode) -> None:
+        """Change the mode of the next turns."""
+        if self._start:
+            turn = self._start.turn.model_copy(update={"mode": mode})
+            self._start = self._start.model_copy(update={"turn": turn})
+        else:
+            await self.session.configure(mode=mode)
+        self.mode = mode
+
+    def ask_again(self) -> bool:
+        """Ask about the approvals that were skipped; False when none were."""
+        if self._screen is None or not self._screen.asker.waiting_summary:
+            return False
+        self._screen.asker.ask_again()
+        return True
+
+    async def send_message(self, text: str, how: Steering) -> None:
+        """Send a message; HoldfastError when it did not arrive."""
+        if self._draft.text != text:
+            self._draft = Draft(text)
+        was_idle = self._screen is None
+        if was_idle or how == "append":
+            self._prompt.print_above(session_text.render_user_text(text))
+        try:
+            sent = await self.session.send(text, start=self._start, how=how, message_id=self._draft.id)
+        except HoldfastError as error:
+            raise HoldfastError(f"Not sent: {error}") from error
+        self._draft = Draft()
+        self.has_begun, self._start = True, None
+        if was_idle and not sent.ahead:
+            self._typed_here.add(sent.turn)
+        elif how == "queue":
+            self._print_text(f"Queued: {render.format_line(text)}")
+        self._news.set()
+
+    async def _follow_session(self) -> None:
+        await self._print_greeting()
+        while True:
+            self._news.clear()
+            if self.has_begun and await self._catch_up():
+                self._print_text("The session is closed.")
+                return
+            await self._news.wait()
 
     async def _print_greeting(self) -> None:
         if self._start:
             model = self._start.turn.model
-            self._print_text(
-                f"Session {self.session.id}, model {model.name if model else ''}. /help tells what can be typed."
-            )
+            self._print_text(f"Session {self.session.id}, model {model.name if model else ''}.")
         else:
             await self._show_history()
         self._print_text(f"Come back with: {self._resume_command}")
 
     async def _show_history(self) -> None:
-        """Show the end of what was said; a turn that runs is shown from its beginning."""
+        """Print the end of what was said; a turn that runs is shown from its beginning."""
         view = await self._retry_until_answered(self.session.fetch_view)
         self.mode = view.mode
         self._shown = view.turns - (1 if view.turn else 0)
-        self._console.print(session_text.render_session(view))
-        self._console.print(
-            session_text.render_messages(*await self._retry_until_answered(lambda: fetch_last_messages(self.session)))
-        )
+        self._prompt.print_above(session_text.render_session(view))
+        last = await self._retry_until_answered(lambda: fetch_last_messages(self.session))
+        self._prompt.print_above(session_text.render_messages(*last))
 
-    async def _catch_up(self) -> None:
-        """Follow every turn that has begun and was not shown, until none runs and none waits."""
+    async def _catch_up(self) -> bool:
+        """Follow every turn that was not shown, until none runs and no message waits; was the session closed?"""
         while True:
             view = await self._retry_until_answered(self.session.fetch_view)
             if self._shown < view.turns:
                 self._shown += 1
                 await self._follow_turn(self.session.get_turn(format_session_turn_id(self.session.id, self._shown)))
             elif view.turn is None and not view.waiting:
-                self._closed = view.status == "closed"
-                return
+                return view.status == "closed"
             else:
                 await asyncio.sleep(POLL_SECONDS)
 
@@ -128,10 +210,10 @@ class Chat:
             await self._show_prompt(turn)
         answer: str | None = None
         while True:
-            screen = self._screen = self._new_screen(turn)
+            screen = self._screen = ChatScreen(self._holdfast, turn, self._prompt)
             try:
-                with open_keyboard(screen.asker.press_key) as keyboard:
-                    await self._run_screen(screen, keyboard)
+                with suppress(NoWorker):  # it has ended, and no worker tells how
+                    await screen.run()
                 answer = screen.answer
                 break
             except TurnNotFound as error:
@@ -143,122 +225,60 @@ class Chat:
                 self._screen = None
         await self._print_conclusion(turn, answer)
 
-    def _new_screen(self, turn: Turn) -> ChatScreen:
-        return ChatScreen(self._holdfast, turn, self._console, speak=self._type_message, leave=self._request_leave)
-
-    async def _run_screen(self, screen: ChatScreen, keyboard: Keyboard) -> None:
-        with suppress(NoWorker):  # it has ended, and nobody tells how it came to that
-            await screen.run(keyboard)
-
     async def _show_prompt(self, turn: Turn) -> None:
         with suppress(HoldfastError):
             view = await turn.fetch_view(live=False)
-            self._console.print(session_text.render_user_text(view.prompt or ""))
+            self._prompt.print_above(session_text.render_user_text(view.prompt or ""))
 
     async def _print_conclusion(self, turn: Turn, answer: str | None) -> None:
-        """The answer, unless it stands above; how a turn ended that did not complete."""
+        """Print the answer, unless it was printed already, and how a turn ended that did not complete."""
         try:
             result = await self._retry_until_answered(turn.result)
         except HoldfastError as error:
             self._print_error(str(error))
             return
         if result.text and shorten_line(result.text) != answer:
-            self._console.print(render.build_prose(result.text))
+            self._prompt.print_above(render.build_prose(result.text))
         if result.status != "completed":
             self._print_text(f"T{session_text.describe_ending(result)[1:]}", "yellow")
 
-    async def _read_message(self) -> int | None:
-        """Let the person type; an exit code when that was the last of it."""
-        try:
-            text = self._typing.read(session_text.USER_PREFIX, self._draft.text)
-        except EOFError:
-            self._console.print()
-            return OK
-        except InputDropped as dropped:
-            return self._after_ctrl_c(dropped)
-        self._warned = False
-        if not text.strip():
-            return None
-        if text.startswith("/") and not text.startswith("//"):
-            return await self._run_command(text)
-        if not await run_unless_left(self._left, self._send_message(text.removeprefix("/"), "queue")):
-            self._left.clear()  # it is offered again
-        return None
+    @property
+    def _is_busy(self) -> bool:
+        return self._busy is not None and not self._busy.done()
 
-    def _after_ctrl_c(self, dropped: InputDropped) -> int | None:
-        self._draft = Draft()
-        self._console.print()
-        if dropped.empty and self._warned:
-            return INTERRUPTED
-        self._warned = dropped.empty
-        if dropped.empty:
-            self._print_text("Ctrl-C again leaves.")
-        return None
-
-    async def _run_command(self, text: str) -> int | None:
-        try:
-            answer = await run_chat_command(text.strip(), self)
-        except BadInput as error:
-            self._draft = Draft(text)
-            self._print_error(str(error))
-            return None
-        except HoldfastError as error:
-            self._print_error(str(error))
-            return None
-        self._draft = Draft()
-        self._console.print(answer.shown)
-        return OK if answer.leaves else None
-
-    async def set_mode(self, mode: Mode) -> None:
-        """How much proceeds without asking from now on."""
-        if self._start:
-            turn = self._start.turn.model_copy(update={"mode": mode})
-            self._start = self._start.model_copy(update={"turn": turn})
-        else:
-            await self.session.configure(mode=mode)
-        self.mode = mode
-
-    async def _type_message(self, how: Steering) -> None:
-        """Say something to the turn that runs, or behind it."""
-        try:
-            text = self._typing.read(PROMPTS[how], self._draft.text)
-        except (EOFError, InputDropped):
-            self._console.print()
-            self._draft = Draft()
-            return
+    def _submit(self, text: str) -> bool:
+        """Enter was pressed; False leaves the text in the line until the one before has been carried out."""
+        if self._is_busy:
+            return False
+        self._has_warned = False
         if text.strip():
-            await self._send_message(text, how)
+            self._busy = asyncio.create_task(self._carry_out(text))
+        return True
 
-    async def _send_message(self, text: str, how: Steering) -> None:
-        """Send it; what does not arrive is offered again in the next line."""
-        if self._draft.text != text:
-            self._draft = Draft(text)
+    async def _carry_out(self, line: str) -> None:
+        """Run a command or send a message. What fails is put back into the line, where it can be changed."""
         try:
-            sent = await self.session.send(text, start=self._start, how=how, message_id=self._draft.id)
+            if line.startswith("/") and not line.startswith("//"):
+                await self._run_command(line.strip())
+            else:
+                await self.send_message(line.removeprefix("/"), "append" if self._screen else "queue")
         except HoldfastError as error:
-            self._print_error(f"Not sent: {error}")
-            return
-        self._draft = Draft()
-        self.has_begun, self._start = True, None
-        if self._screen is None and not sent.ahead:
-            self._typed_here.add(sent.turn)
+            self._print_error(str(error))
+            self._prompt.offer_text(line)
 
-    def _request_leave(self) -> None:
-        """Ctrl-D while a turn runs."""
-        self._code = OK
-        self._left.set()
+    async def _run_command(self, line: str) -> None:
+        answer = await run_chat_command(line, self)
+        if answer.shown is not None:
+            self._prompt.print_above(answer.shown)
+        if answer.leaves:
+            self._is_closed = answer.closes
+            self._leave()
 
-    def _handle_ctrl_c(self) -> None:
-        """Ctrl-C while nobody types: the first stops the turn that runs, the next leaves."""
+    def _stop_turn(self) -> None:
+        """Esc: stop the turn that runs."""
         screen = self._screen
-        if screen and not screen.asker.stopped:
-            if screen.asker.free.is_set():  # an editor has its own idea of it
-                self._stopping = asyncio.create_task(self._interrupt_turn(screen))
-        elif screen or self._warned:
-            self._left.set()
-        else:
-            self._warned = True
-            self._print_text("Ctrl-C again leaves.")
+        if screen and not screen.asker.stopped and screen.asker.free.is_set():
+            self._stopping = asyncio.create_task(self._interrupt_turn(screen))
 
     async def _interrupt_turn(self, screen: ChatScreen) -> None:
         screen.asker.stopped = True
@@ -271,34 +291,54 @@ class Chat:
             screen.asker.stopped = False
             self._print_error(f"Not stopped: {error}")
 
+    def _press_ctrl_c(self) -> None:
+        """The first one stops the turn that runs, or clears the line; the next one leaves."""
+        screen = self._screen
+        if screen and not screen.asker.stopped:
+            self._stop_turn()
+        elif self._prompt.text:
+            self._prompt.clear_text()
+        elif screen or self._has_warned:
+            self._leave(INTERRUPTED)
+        else:
+            self._has_warned = True
+            self._print_text("Ctrl-C again leaves.")
+
+    def _leave(self, code: int = OK) -> None:
+        if not self._code.done():
+            self._goes_on = "; what runs goes on" if self._screen else ""
+            self._code.set_result(code)
+
+    @contextmanager
+    def _catch_signals(self) -> Iterator[None]:
+        """The signals of a terminal that is lent to another program, and of whoever ends this process."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._press_ctrl_c)
+        loop.add_signal_handler(signal.SIGTERM, self._leave, INTERRUPTED)
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+            loop.remove_signal_handler(signal.SIGTERM)
+
     async def _retry_until_answered(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """The answer, however long nobody is there to give it."""
-        told = False
+        """The answer, however long no worker is there to give it."""
+        has_told = False
         while True:
             try:
                 return await ask()
             except (NoWorker, ServerUnavailable) as error:
-                if not told:
-                    self._print_error(f"Waiting, since {error}. Ctrl-C leaves.")
-                told = True
+                if not has_told:
+                    self._print_error(f"Waiting: {error}. Ctrl-C leaves.")
+                has_told = True
                 await asyncio.sleep(RETRY_SECONDS)
 
     @property
     def _resume_command(self) -> str:
         return f"holdfast chat --resume --session {render.quote_shell(self.session.id)}"
 
-    def _leave_chat(self, code: int) -> int:
-        if self.has_begun:
-            goes_on = "; what runs goes on" if self._left.is_set() else ""
-            self._print_text(f"Left{goes_on}. Come back with: {self._resume_command}")
-        return code
-
     def _print_text(self, words: str, style: str = "dim") -> None:
-        item = Text(strip_controls(words), style)
-        if self._screen:
-            self._screen.print_above(item)
-        else:
-            self._console.print(item)
+        self._prompt.print_above(Text(strip_controls(words), style))
 
     def _print_error(self, words: str) -> None:
         self._print_text(words, "red")

@@ -1,4 +1,4 @@
-"""Reading a person's answer at a terminal: the keys, the prompt, a line or a form.
+"""Reading a person's answer at a terminal: the keys, a line, or a form field by field.
 
 What does not fit is asked again here, before anything is sent. The turn checks it all the same.
 """
@@ -6,13 +6,16 @@ What does not fit is asked again here, before anything is sent. The turn checks 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
+
+from rich.console import RenderableType
+from rich.text import Text
 
 from holdfast.domain.content import format_tool_name
 from holdfast.domain.turn.update_bodies import DecisionResult
 from holdfast.domain.turn.views import ApprovalView
 from holdfast.workers.terminal import approval_text, render
 from holdfast.workers.terminal.approval_text import describe_only_answers, resolve_option
-from holdfast.workers.terminal.input import Keyboard
 from holdfast.workers.terminal.live.form_input import FormDraft
 from holdfast.workers.terminal.render import format_line
 from holdfast.workers.terminal.turn_board import Row
@@ -31,6 +34,16 @@ Drafts = dict[str, FormDraft]
 """Forms that were begun, by approval."""
 
 
+class LineReader(Protocol):
+    """Where a line is typed."""
+
+    def print_above(self, item: RenderableType) -> None:
+        """Print something above the line."""
+
+    async def read_line(self, label: str) -> str:
+        """One line; EOFError for Ctrl-D."""
+
+
 def describe_answering(approval: ApprovalView) -> str:
     """What can be typed."""
     if approval.form is not None:
@@ -38,53 +51,54 @@ def describe_answering(approval: ApprovalView) -> str:
     return f"a number chooses, {_LINE_HINT}" if len(approval.options) > 1 else _LINE_HINT
 
 
-async def read_answer(approval: ApprovalView, keyboard: Keyboard, drafts: Drafts) -> str:
+async def read_answer(approval: ApprovalView, reader: LineReader, drafts: Drafts) -> str:
     """The answer that they typed, once it fits; or LATER, NO or STOP."""
-    if approval.form is None:
-        return await _read_line(approval, keyboard)
-    drafts.setdefault(approval.approval_id, FormDraft(approval.form))
-    return await _fill_form(approval.approval_id, keyboard, drafts)
+    try:
+        if approval.form is None:
+            return await _read_option(approval, reader)
+        drafts.setdefault(approval.approval_id, FormDraft(approval.form))
+        return await _fill_form(approval.approval_id, reader, drafts)
+    except EOFError:
+        return LATER
 
 
-async def _read_line(approval: ApprovalView, keyboard: Keyboard) -> str:
-    told = ""
+async def _read_option(approval: ApprovalView, reader: LineReader) -> str:
     while True:
-        answer = resolve_option(approval, await keyboard.read_line(f"{told}answer> "))
+        answer = resolve_option(approval, await reader.read_line("answer> "))
         if answer in (LATER, NO, STOP) or approval.other or answer in approval.options:
             return answer
-        told = f"  {describe_only_answers(approval)}; {NO} declines\n"
+        reader.print_above(Text(f"  {describe_only_answers(approval)}; {NO} declines"))
 
 
-async def _fill_form(approval_id: str, keyboard: Keyboard, drafts: Drafts) -> str:
-    told = _format_prompt(drafts[approval_id])
+async def _fill_form(approval_id: str, reader: LineReader, drafts: Drafts) -> str:
+    words = _format_prompt(drafts[approval_id])
     while True:
-        filling = drafts[approval_id]
-        text = await keyboard.read_line("\n".join([*told, f"{format_line(filling.name or 'send', 60)}> "]))
-        if not text.endswith("\n"):  # Ctrl-D
-            return LATER
+        draft = drafts[approval_id]
+        reader.print_above(Text("\n".join(words)))
+        text = await reader.read_line(f"{format_line(draft.name or 'send', 60)}> ")
         if text.strip() in (NO, STOP):
             return text.strip()
-        if filling.name is None and not text.strip():
-            return filling.content
+        if draft.name is None and not text.strip():
+            return draft.content
         try:
-            drafts[approval_id] = _apply_line(filling, text.rstrip("\r\n"))
-            told = _format_prompt(drafts[approval_id])
+            drafts[approval_id] = _apply_line(draft, text)
+            words = _format_prompt(drafts[approval_id])
         except ValueError as reason:
-            told = ["  " + format_line(f"{filling.name or ''} {reason}", 1_000)]
+            words = ["  " + format_line(f"{draft.name or ''} {reason}", 1_000)]
 
 
-def _apply_line(filling: FormDraft, text: str) -> FormDraft:
+def _apply_line(draft: FormDraft, text: str) -> FormDraft:
     """After a line; ValueError says what is wrong with it."""
     if text.strip() == BACK:
-        return filling.step_back()
-    return filling.take_text(text) if filling.name is not None else filling.change_field(text.strip())
+        return draft.step_back()
+    return draft.take_text(text) if draft.name is not None else draft.change_field(text.strip())
 
 
-def _format_prompt(filling: FormDraft) -> list[str]:
-    """What stands above the prompt."""
-    if filling.name is not None:
-        return ["", *filling.format_question()]
-    return ["", "Your answer:", *filling.format_review(), f"  ({_SEND_HINT})"]
+def _format_prompt(draft: FormDraft) -> list[str]:
+    """What stands above the line."""
+    if draft.name is not None:
+        return ["", *draft.format_question()]
+    return ["", "Your answer:", *draft.format_review(), f"  ({_SEND_HINT})"]
 
 
 KEY_LABELS = {
@@ -99,13 +113,14 @@ KEY_LABELS = {
 }
 UNKNOWN_OUTCOME_LABELS = {"y": "run again", "d": "done", "n": "failed", "N": "failed, stop"}
 UNKNOWN_OUTCOME_LABELS |= {"s": "skip", "v": "view all"}
-"""Of a call that nobody knows whether it ran."""
+"""Of a call of which nobody knows whether it ran."""
 DONE_ANSWER = "It was done."
 KEY_DECISIONS = {
     "y": ("proceed_once", False, "Approved."),
     "n": ("cancel", False, "Refused."),
     "N": ("cancel", True, "Refused, and the turn stops."),
 }
+"""The decision, whether it stops the turn, and what is printed, by key."""
 UNKNOWN_OUTCOME_DECISIONS = {
     "y": ("proceed_once", False, "It is run again."),
     "n": ("cancel", False, "Taken as failed."),
@@ -113,12 +128,33 @@ UNKNOWN_OUTCOME_DECISIONS = {
 }
 
 
-def describe_waiting(waiting: list[Row]) -> str:
-    """What is waited for, and how it is said from elsewhere."""
+def list_keys(approval: ApprovalView, offer: int | None) -> dict[str, str]:
+    """The keys that answer an approval, with their labels. With `offer`, one of its grants is about to be given."""
+    if approval.kind == approval_text.QUESTION_KIND:
+        return {}
+    if offer is not None:
+        numbers = {str(number): "another" for number in range(1, min(len(approval.offers), 9) + 1)}
+        return {"y": "yes", "n": "no", **numbers}
+    keys = UNKNOWN_OUTCOME_LABELS if approval.kind == approval_text.UNKNOWN_KIND else KEY_LABELS
+    return {key: label for key, label in keys.items() if key != "a" or approval.offers}
+
+
+def format_keys(approval: ApprovalView, offer: int | None, width: int) -> str:
+    """The keys as they are shown, on as many lines as they need; none of them is broken."""
+    if offer is None:
+        words = [f"[{key}] {label}" for key, label in list_keys(approval, None).items()]
+    else:
+        most = min(len(approval.offers), 9)
+        words = [f"from now on, as {offer + 1}?", "[y] yes", "[n] no", *([f"[1-{most}] another"] if most > 1 else [])]
+    return "\n".join(_fill_lines(words, width))
+
+
+def describe_waiting(waiting: list[Row], again: str) -> str:
+    """What is waited for, and how it is answered; `again` says how to be asked here once more."""
     kinds = {row.asks == approval_text.QUESTION_KIND for row in waiting}
     what = "a decision" if kinds != {True} else "an answer"
     commands = " or ".join(f"`holdfast {'respond' if kind else 'approve'}`" for kind in sorted(kinds))
-    return f"{what}: press [a] to be asked, or use {commands}"
+    return f"{what}: {again} to be asked, or use {commands}"
 
 
 def format_heading(approval: ApprovalView, place: str) -> str:
@@ -132,13 +168,8 @@ def format_heading(approval: ApprovalView, place: str) -> str:
 
 
 def describe_delivery(acknowledged: DecisionResult | None) -> str:
-    """How an answer went that no worker has acknowledged."""
+    """How an answer was sent that no worker has acknowledged."""
     return "" if acknowledged else " No worker answered, so it was left as a signal for the next one."
-
-
-def format_keys(prompt: str, width: int) -> str:
-    """Keys on as many lines as they need; none of them is broken."""
-    return "\n".join(_fill_lines(prompt.split("  "), width))
 
 
 def _fill_lines(words: Iterable[str], width: int) -> list[str]:

@@ -1,17 +1,15 @@
 """Asking a person at a terminal about one waiting call after another, and taking the keys that answer.
 
-Where it is shown is another's concern: something is printed above, or the terminal is another program's for a while.
+Where that is shown is for the `ApprovalScreen` to say.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from rich.console import RenderableType
 from rich.text import Text
 
 from holdfast.client.client import Holdfast
@@ -24,23 +22,24 @@ from holdfast.errors import HoldfastError
 from holdfast.util.text import strip_controls
 from holdfast.workers.lookup.approvals import PendingApproval
 from holdfast.workers.terminal import approval_text, render
+from holdfast.workers.terminal.editor import find_pager, show_in_pager
 from holdfast.workers.terminal.event_lines import describe_interim_change, describe_news
 from holdfast.workers.terminal.grant_text import GrantWish, describe_coverage, number_offers
-from holdfast.workers.terminal.input import Keyboard, find_pager, show_in_pager
 from holdfast.workers.terminal.live.answer_input import (
     DONE_ANSWER,
     KEY_DECISIONS,
-    KEY_LABELS,
     LATER,
     NO,
     STOP,
     UNKNOWN_OUTCOME_DECISIONS,
-    UNKNOWN_OUTCOME_LABELS,
     Drafts,
+    LineReader,
     describe_answering,
     describe_delivery,
     describe_waiting,
     format_heading,
+    format_keys,
+    list_keys,
     read_answer,
 )
 from holdfast.workers.terminal.live.edit_call import change_in_editor
@@ -48,52 +47,50 @@ from holdfast.workers.terminal.turn_board import Board, Row
 
 KEY_SECONDS = 0.15
 RETRY_SECONDS = 1.0
+ARM_SECONDS = 0.3
+"""Nobody has read a question sooner: until then its keys are not shown, and a key that is pressed is not an answer."""
 SETTLE_SECONDS = 0.5
-"""After an answer from now on: what it covers need not be asked about."""
+"""After a grant was given: the calls that it covers need not be asked about."""
+ASK_AGAIN_KEY = "a"
 
 
-class ApprovalScreen(Protocol):
-    """Where it is asked."""
+class ApprovalScreen(LineReader, Protocol):
+    """Where the questions are shown."""
 
-    def print_above(self, item: RenderableType) -> None:
-        """Print something above."""
-
-    def lend_terminal(self, keyboard: Keyboard) -> AbstractContextManager[None]:
+    def lend_terminal(self) -> AbstractAsyncContextManager[None]:
         """The terminal is another program's, until the end of the block."""
 
 
-ExtraKeys = Mapping[str, Callable[[Keyboard], Awaitable[None]]]
-
-
 class Asker:
-    """What one person is asked about one turn."""
+    """Asks one person about the calls of one turn, and of the turns that it delegates."""
 
     def __init__(
-        self, holdfast: Holdfast, turn: Turn, board: Board, stage: ApprovalScreen, extra_keys: ExtraKeys | None = None
+        self, holdfast: Holdfast, turn: Turn, board: Board, screen: ApprovalScreen, *, in_chat: bool = False
     ) -> None:
-        """`besides`: keys that do something else, as far as they answer nothing."""
-        self._extra_keys = extra_keys or {}
+        """In a chat no letter asks again about what was skipped: it could be the first of a message."""
         self._holdfast = holdfast
         self._turn = turn
         self.boards = {turn.id: board}
-        """That of the turn, and of those that its calls run."""
-        self._stage = stage
+        """The board of the turn, and those of the turns that its calls run."""
+        self._screen = screen
+        self._in_chat = in_chat
         self._pending: PendingApproval | None = None
+        self._asked_at = 0.0
         self._offer: int | None = None
-        """The standing answer that they are about to give."""
+        """The grant that they are about to give."""
         self._skipped: set[str] = set()
         self._mine: set[str] = set()
-        """What they have answered."""
+        """The approvals that they have answered."""
         self._drafts: Drafts = {}
         self._keys: asyncio.Queue[str] = asyncio.Queue()
         self._began = datetime.now(UTC)
         self.free = asyncio.Event()
-        """Is nothing at work that must not be torn apart: no editor open, no message on its way?"""
+        """Set unless an editor is open: that must not be torn away."""
         self.free.set()
         self.which = ""
         """The call that is asked about, in a line."""
         self.stopped = False
-        """Have they stopped the turn?"""
+        """Was the turn told to stop?"""
 
     @property
     def asked_call_id(self) -> str | None:
@@ -102,14 +99,15 @@ class Asker:
 
     @property
     def waiting_summary(self) -> str:
-        """What waits and is not asked about now: put off, or answered and waiting for others."""
+        """What waits and is not asked about now: it was skipped, or answered and waits for other people."""
         rows = self._waiting_rows
         waiting = [row.approval_id for row in rows]
         if not waiting or not set(waiting) <= self._skipped | self._mine:
             return ""
         if self._skipped.isdisjoint(waiting):
             return f"{len(waiting)} waiting for others: you have answered"
-        return f"{len(waiting)} waiting for {describe_waiting(rows)}"
+        again = "type /ask" if self._in_chat else f"press [{ASK_AGAIN_KEY}]"
+        return f"{len(waiting)} waiting for {describe_waiting(rows, again)}"
 
     @property
     def _waiting_rows(self) -> list[Row]:
@@ -117,28 +115,29 @@ class Asker:
         return [row for board in list(self.boards.values()) for row in board.waiting_rows]
 
     @property
-    def prompt(self) -> str:
-        """The keys that answer."""
-        if self._pending is None or self._pending.approval.kind == approval_text.QUESTION_KIND:
-            return ""
-        offers = self._pending.approval.offers
-        if self._offer is not None:
-            others = f"  [1-{min(len(offers), 9)}] another" if len(offers) > 1 else ""
-            return f"from now on, as {self._offer + 1}?  [y] yes  [n] no{others}"
-        keys = UNKNOWN_OUTCOME_LABELS if self._pending.approval.kind == approval_text.UNKNOWN_KIND else KEY_LABELS
-        return "  ".join(f"[{key}] {word}" for key, word in keys.items() if key != "a" or offers)
+    def _is_armed(self) -> bool:
+        return asyncio.get_running_loop().time() - self._asked_at >= ARM_SECONDS
+
+    def format_keys(self, width: int) -> str:
+        """The keys that answer; empty while there are none."""
+        return format_keys(self._pending.approval, self._offer, width) if self._pending and self._is_armed else ""
+
+    def accepts_key(self, key: str) -> bool:
+        """Does a key answer what is asked, or ask for it again?"""
+        if self._pending is None:
+            return key == ASK_AGAIN_KEY and not self._in_chat and bool(self.waiting_summary)
+        return self._is_armed and key in list_keys(self._pending.approval, self._offer)
 
     def press_key(self, key: str) -> None:
-        """Somebody pressed a key."""
+        """Take a key that `accepts_key` has accepted."""
         self._keys.put_nowait(key)
 
-    def forget_keys(self) -> None:
-        """Drop what was typed before a question was shown: it was not meant for it."""
-        while not self._keys.empty():
-            self._keys.get_nowait()
+    def ask_again(self) -> None:
+        """Ask about what was skipped."""
+        self._skipped = set()
 
     def notice_event(self, event: Event, turn_id: str) -> None:
-        """Tell what others do in a turn; stop asking about what they have decided or changed."""
+        """Print what others do in a turn; stop asking about what they have decided or changed."""
         if event.at > self._began and (words := describe_news(event, self._holdfast.actor_name)):
             self._print_words(words)
         if event.kind != "call":
@@ -155,56 +154,40 @@ class Asker:
                 self._print_words(describe_interim_change(event, self._holdfast.actor_name))
             self._stop_asking()
 
-    async def run(self, keyboard: Keyboard) -> None:
-        """Ask for as long as we are watched."""
+    async def run(self) -> None:
+        """Ask until cancelled."""
         while True:
             if self._pending is None:
                 await self._ask_next()
             if self._pending and self._pending.approval.kind == approval_text.QUESTION_KIND:
-                await self._answer_question(self._pending.approval, keyboard)
+                await self._answer_question(self._pending.approval)
                 continue
             try:
                 async with asyncio.timeout(KEY_SECONDS):
                     key = await self._keys.get()
             except TimeoutError:
                 continue
-            await self._take_key(key, keyboard)
+            await self._take_key(key)
 
-    async def _take_key(self, key: str, keyboard: Keyboard) -> None:
+    async def _take_key(self, key: str) -> None:
         asked = self._pending
-        if key in self._extra_keys and not self._is_answer_key(key):
-            await self._run_extra_key(key, keyboard)
-        elif asked is None:
-            self._skipped = set() if key == "a" else self._skipped
+        if asked is None:
+            if key == ASK_AGAIN_KEY:
+                self.ask_again()
         elif self._offer is not None:
             await self._choose_grant(asked.approval, self._offer, key)
         elif key == "v":
-            await self._view_question(asked.approval, keyboard)
+            await self._view_question(asked.approval)
         elif asked.approval.kind == approval_text.UNKNOWN_KIND:
-            await self._settle_unknown_outcome(asked.approval, key, keyboard)
+            await self._settle_unknown_outcome(asked.approval, key)
         elif key == "e":
-            await self._edit_call(asked, keyboard)
+            await self._edit_call(asked)
         elif key == "a":
             self._show_offers(asked.approval)
         elif key == "r":
-            await self._refuse_call(asked.approval, keyboard)
+            await self._refuse_call(asked.approval)
         else:
             await self._answer_approval(asked.approval, key)
-
-    def _is_answer_key(self, key: str) -> bool:
-        """Does a key answer what is asked, or ask for it?"""
-        return (
-            key in {*KEY_LABELS, *UNKNOWN_OUTCOME_LABELS}
-            if self._pending
-            else key == "a" and bool(self.waiting_summary)
-        )
-
-    async def _run_extra_key(self, key: str, keyboard: Keyboard) -> None:
-        self.free.clear()
-        try:
-            await self._extra_keys[key](keyboard)
-        finally:
-            self.free.set()
 
     async def _ask_next(self) -> None:
         open_rows = [row for row in self._waiting_rows if row.approval_id not in self._skipped | self._mine]
@@ -222,47 +205,48 @@ class Asker:
             return
         place = f"call {row.place} of {row.of}" + ("" if turn_id == self._turn.id else ", of a delegated task")
         head = format_heading(approval, place)
-        self._stage.print_above(
+        self._screen.print_above(
             approval_text.render_question(approval, heading=f"\n{head}", more="[v] shows all", fields="names")
         )
-        self.forget_keys()
+        self._forget_keys()
+        self._asked_at = asyncio.get_running_loop().time()
         self.which = f"{place}, {approval_text.describe_subject(approval)}:"
         self._pending = PendingApproval(approval, call)
 
-    async def _view_question(self, approval: ApprovalView, keyboard: Keyboard) -> None:
-        """All of the question in the viewer's pager; without one, all of it is printed."""
+    async def _view_question(self, approval: ApprovalView) -> None:
+        """Show all of the question in the viewer's pager; without one, print it."""
         text = approval_text.format_whole(approval)
         command = find_pager()
-        with self._stage.lend_terminal(keyboard):
+        async with self._screen.lend_terminal():
             shown = bool(command) and await show_in_pager(command, text)
         if not shown:
-            self._stage.print_above(Text(text))
+            self._screen.print_above(Text(text))
 
-    async def _edit_call(self, pending: PendingApproval, keyboard: Keyboard) -> None:
-        """Let them change the call in their editor; what they make of it is asked about again."""
+    async def _edit_call(self, pending: PendingApproval) -> None:
+        """Let the person change the call in their editor; the changed call is asked about again."""
         kept: list[str] = []
         self.free.clear()
         try:
-            with self._stage.lend_terminal(keyboard):
+            async with self._screen.lend_terminal():
                 changed = await change_in_editor(self._holdfast, pending, "modify", kept.append)
             self._print_words(f"Changed.{describe_delivery(changed.answer)}" if changed else "Nothing was changed.")
             if changed:
                 self._mine.add(pending.approval.approval_id)
                 self._stop_asking()
         except HoldfastError as error:
-            self._stage.print_above(Text(f"That did not count: {strip_controls(str(error))}", "red"))
+            self._screen.print_above(Text(f"That did not count: {strip_controls(str(error))}", "red"))
         finally:
             for words in kept:
                 self._print_words(words)
             self.free.set()
 
     def _show_offers(self, approval: ApprovalView) -> None:
-        """Say what could be answered from now on, before any of it is."""
+        """List the grants that are offered, before one is given."""
         if not approval.offers:
             self._print_words("This one can only be answered for once.")
             return
-        self._stage.print_above(Text("\n".join(f"  {row}" for row in number_offers(approval.offers)), "yellow"))
-        self.forget_keys()
+        self._screen.print_above(Text("\n".join(f"  {row}" for row in number_offers(approval.offers)), "yellow"))
+        self._forget_keys()
         self._offer = 0
 
     async def _choose_grant(self, approval: ApprovalView, number: int, key: str) -> None:
@@ -278,15 +262,16 @@ class Asker:
             await self._send_decision(approval, offer.outcome, words, scope=offer.scope)
             await asyncio.sleep(SETTLE_SECONDS)
 
-    async def _answer_question(self, approval: ApprovalView, keyboard: Keyboard) -> None:
-        """Let the person answer a question in a line of their own: single keys would be the start of an answer."""
+    async def _answer_question(self, approval: ApprovalView) -> None:
+        """Let the person answer in a line of its own: single keys would be the beginning of an answer."""
         self._print_words(f"({describe_answering(approval)})")
-        with self._stage.lend_terminal(keyboard):
-            typing = asyncio.create_task(read_answer(approval, keyboard, self._drafts))
-            while not typing.done() and self._pending and self._pending.approval is approval:
+        typing = asyncio.create_task(read_answer(approval, self._screen, self._drafts))
+        try:
+            while not typing.done() and self._is_asked(approval):
                 await asyncio.wait({typing}, timeout=KEY_SECONDS)
+        finally:
             typing.cancel()
-        if not self._pending or self._pending.approval is not approval:
+        if not self._is_asked(approval):
             return
         answer = typing.result()
         if answer == LATER:
@@ -296,21 +281,30 @@ class Asker:
         else:
             await self._send_decision(approval, "respond", "Answered.", content=answer)
 
-    async def _refuse_call(self, approval: ApprovalView, keyboard: Keyboard) -> None:
-        """Refuse, with words for the model."""
-        self._print_words("(why not, for the model; an empty line goes back)")
-        with self._stage.lend_terminal(keyboard):
-            words = (await keyboard.read_line("why> ")).strip()
-        if words:
-            await self._send_decision(approval, "cancel", "Refused, and the model reads why.", note=words)
+    def _is_asked(self, approval: ApprovalView) -> bool:
+        return self._pending is not None and self._pending.approval is approval
 
-    async def _settle_unknown_outcome(self, approval: ApprovalView, key: str, keyboard: Keyboard) -> None:
-        """What is to become of a call that nobody knows whether it ran."""
+    async def _refuse_call(self, approval: ApprovalView) -> None:
+        """Refuse, with a reason for the model."""
+        self._print_words("(why not, for the model; an empty line goes back)")
+        reason = await self._read_words("why> ")
+        if reason:
+            await self._send_decision(approval, "cancel", "Refused, and the model reads why.", note=reason)
+
+    async def _read_words(self, label: str) -> str | None:
+        """What is typed in a line; None when they went back with Ctrl-D or Esc."""
+        try:
+            return (await self._screen.read_line(label)).strip()
+        except EOFError:
+            return None
+
+    async def _settle_unknown_outcome(self, approval: ApprovalView, key: str) -> None:
+        """Decide on a call of which nobody knows whether it ran."""
         if key == "d":
             self._print_words("(what it gave, for the model; an empty line says only that it was done)")
-            with self._stage.lend_terminal(keyboard):
-                words = (await keyboard.read_line("result> ")).strip()
-            await self._send_decision(approval, "respond", "Taken as done.", content=words or DONE_ANSWER)
+            words = await self._read_words("result> ")
+            if words is not None:
+                await self._send_decision(approval, "respond", "Taken as done.", content=words or DONE_ANSWER)
         elif key in UNKNOWN_OUTCOME_DECISIONS:
             outcome, self.stopped, words = UNKNOWN_OUTCOME_DECISIONS[key]
             await self._send_decision(approval, outcome, words, stop_turn=self.stopped)
@@ -336,14 +330,18 @@ class Asker:
             self.stopped = False
             self._mine.discard(name)
             self._skipped.add(name)
-            self._stage.print_above(Text(f"That did not count: {strip_controls(str(error))}", "red"))
+            self._screen.print_above(Text(f"That did not count: {strip_controls(str(error))}", "red"))
             return
         others = " Somebody else's word is needed too." if counted and counted.status == "awaiting_approval" else ""
         self._print_words(f"{words}{others}{describe_delivery(counted)}")
 
     def _stop_asking(self) -> None:
-        """Stop asking."""
         self._pending = self._offer = None
 
+    def _forget_keys(self) -> None:
+        """Drop the keys that were pressed before a question was shown."""
+        while not self._keys.empty():
+            self._keys.get_nowait()
+
     def _print_words(self, words: str) -> None:
-        self._stage.print_above(Text(render.format_line(words, 2_000), "dim"))
+        self._screen.print_above(Text(render.format_line(words, 2_000), "dim"))

@@ -1,18 +1,15 @@
 """Following a turn on a terminal: what its model writes, its calls with their states, and approvals asked in place.
 
-The screen is a function of the board. Questions are printed above it in full; only the keys that answer are on it, so
+The board is a function of the events. Questions are printed above it in full; only the keys that answer are on it, so
 an approval that is decided elsewhere meanwhile simply stops being asked.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from holdfast.client.client import Holdfast
@@ -22,10 +19,9 @@ from holdfast.errors import HoldfastError
 from holdfast.util.text import strip_controls
 from holdfast.workers.terminal import render
 from holdfast.workers.terminal.follow_lines import QUIET_SECONDS, catch_interrupt, run_unless_left
-from holdfast.workers.terminal.input import Keyboard, open_keyboard
-from holdfast.workers.terminal.live.answer_input import format_keys
-from holdfast.workers.terminal.live.approval_prompt import Asker, ExtraKeys
+from holdfast.workers.terminal.live.approval_prompt import Asker
 from holdfast.workers.terminal.live.delegated_turns import DelegatedWatchers
+from holdfast.workers.terminal.live.prompt import Prompt
 from holdfast.workers.terminal.turn_board import Board, Row
 
 FRAME_SECONDS = 0.15
@@ -33,38 +29,34 @@ FRAME_SECONDS = 0.15
 
 async def follow_live(holdfast: Holdfast, turn: Turn) -> bool:
     """Show the turn until it ends; False when the viewer left before."""
-    console = render.build_console()
-    screen = Screen(holdfast, turn, console)
-    with catch_interrupt() as left, open_keyboard(screen.asker.press_key) as keyboard:
-        return await run_unless_left(left, screen.run(keyboard))
+    with catch_interrupt() as left:
+        prompt = Prompt(render.build_console(), left.set)
+        async with prompt.open():
+            return await run_unless_left(left, Screen(holdfast, turn, prompt).run())
 
 
 class Screen:
-    """One viewer of one turn."""
+    """One viewer of one turn; the `View` of a prompt while it runs."""
 
     hint = "Ctrl-C leaves; the turn goes on"
     """What can be done while nothing is asked."""
 
-    def __init__(self, holdfast: Holdfast, turn: Turn, console: Console, extra_keys: ExtraKeys | None = None) -> None:
-        """`besides`: what keys do that answer nothing."""
+    def __init__(self, holdfast: Holdfast, turn: Turn, prompt: Prompt, *, in_chat: bool = False) -> None:
         self._turn = turn
-        self._console = console
+        self._prompt = prompt
+        self._console = prompt.console
         self._board = Board()
         self._held_back: dict[str, str] = {}
-        self._away = False
-        self._unsaid: list[RenderableType] = []
         self._heard_at = self._now()
         self._deserted = False
-        """Does no worker answer, in the middle of the turn?"""
-        self.asker = Asker(holdfast, turn, self._board, self, extra_keys)
+        """No worker answers, in the middle of the turn."""
+        self.asker = Asker(holdfast, turn, self._board, prompt, in_chat=in_chat)
         self._delegated = DelegatedWatchers(holdfast, self.asker)
-        self._live = self._build_live()
 
-    async def run(self, keyboard: Keyboard) -> None:
+    async def run(self) -> None:
         """Watch, draw and ask until the turn ends."""
-        self._live.start()
-        work = (self._redraw(), self.asker.run(keyboard), self._look_for_worker())
-        helpers = [asyncio.create_task(part) for part in work]
+        before, self._prompt.view = self._prompt.view, self
+        helpers = [asyncio.create_task(part) for part in (self._redraw(), self.asker.run(), self._look_for_worker())]
         try:
             async for item in self._turn.watch():
                 self._heard_at, self._deserted = self._now(), False
@@ -83,10 +75,19 @@ class Screen:
             for helper in helpers:
                 helper.cancel()
             await asyncio.gather(*helpers, return_exceptions=True)
-            self._live.stop()
+            self._prompt.view = before
+            self._prompt.refresh()
+
+    def accepts_key(self, key: str) -> bool:
+        """Does the key answer anything now?"""
+        return self.asker.accepts_key(key)
+
+    def press_key(self, key: str) -> None:
+        """Take a key that answers."""
+        self.asker.press_key(key)
 
     async def print_event(self, event: Event) -> None:
-        """Say above the board what it will no longer show; here nothing is."""
+        """Print what the board will not show any more; here nothing."""
 
     @property
     def batch(self) -> str | None:
@@ -94,7 +95,7 @@ class Screen:
         return self._board.active
 
     async def _look_for_worker(self) -> None:
-        """When nothing was heard for a while: is anybody there?"""
+        """Ask the turn for its view when no event came for a while: only a worker can answer."""
         while True:
             await asyncio.sleep(QUIET_SECONDS)
             if self._board.events and self._now() - self._heard_at >= QUIET_SECONDS:
@@ -108,22 +109,13 @@ class Screen:
     def _now() -> float:
         return asyncio.get_running_loop().time()
 
-    def _build_live(self) -> Live:
-        return Live(
-            console=self._console,
-            get_renderable=self._draw_board,
-            auto_refresh=False,
-            transient=True,
-            redirect_stderr=False,
-        )
-
     async def _redraw(self) -> None:
         while True:
-            if not self._away:
-                self._live.refresh()
+            self._prompt.refresh()
             await asyncio.sleep(FRAME_SECONDS)
 
-    def _draw_board(self) -> RenderableType:
+    def draw_board(self) -> RenderableType:
+        """The end of what the model writes, the calls, and the keys that answer."""
         board, batch = self._board, self.batch
         parts: list[RenderableType] = self._render_reply()
         if batch:
@@ -136,8 +128,27 @@ class Screen:
             parts.append(self._render_rows(shown))
         if self.asker.asked_call_id:
             parts.append(Text(self.asker.which, "bold", no_wrap=True, overflow="ellipsis"))
-        parts.append(self._render_footer())
+            parts += self._render_keys()
         return Group(*parts)
+
+    def draw_hint(self) -> RenderableType:
+        """What the turn does, and what can be done."""
+        if self._deserted:
+            kept = ": what you answer is kept for the next one" if self.asker.asked_call_id else ": waiting for one"
+            return Text(f"no worker answers{kept}", "yellow")
+        if self.asker.stopped:
+            return Text("the turn stops …", "dim")
+        if rest := self.asker.waiting_summary:
+            return Text(rest, "yellow")
+        if self.asker.asked_call_id:
+            return Text()
+        return Text("  ".join(filter(None, (self._describe_activity(), self.hint))), "dim")
+
+    def _render_keys(self) -> list[Text]:
+        keys = "" if self._prompt.is_answering else self.asker.format_keys(self._console.width)
+        if keys and self._prompt.text:
+            return [Text("send or clear what you type; then a key answers this", "yellow")]
+        return [Text(keys, "bold yellow")] if keys else []
 
     def _render_reply(self) -> list[RenderableType]:
         """The last lines of what the model writes."""
@@ -162,18 +173,6 @@ class Screen:
             rows, datetime.now(UTC), asked_call_id=self.asker.asked_call_id, held_back=self._held_back
         )
 
-    def _render_footer(self) -> Text:
-        if self.asker.asked_call_id:
-            nobody = "no worker answers: what you say is kept for the next one\n" if self._deserted else ""
-            return Text(nobody + format_keys(self.asker.prompt, self._console.width), "bold yellow")
-        if self._deserted:
-            return Text("no worker answers: waiting for one", "yellow")
-        if self.asker.stopped:
-            return Text("the turn stops …", "dim")
-        if rest := self.asker.waiting_summary:
-            return Text(rest, "yellow")
-        return Text("  ".join(filter(None, (self._describe_activity(), self.hint))), "dim")
-
     def _describe_activity(self) -> str:
         """What the turn does, where no row shows it."""
         board = self._board
@@ -184,27 +183,3 @@ class Screen:
         if board.is_thinking:
             return "the model still writes …" if board.active in board.growing else "the model thinks …"
         return ""
-
-    @contextmanager
-    def lend_terminal(self, keyboard: Keyboard) -> Iterator[None]:
-        """The board makes room: the terminal is another's, until the end of the block."""
-        self._live.stop()
-        self._away = True
-        try:
-            with keyboard.lend_terminal():
-                yield
-        finally:
-            self._away = False
-            for item in self._unsaid:
-                self._console.print(item)
-            self._unsaid.clear()
-            self.asker.forget_keys()
-            self._live = self._build_live()  # a used one would erase what stands above it
-            self._live.start()
-
-    def print_above(self, item: RenderableType) -> None:
-        """Print above the board, once the terminal is ours again."""
-        if self._away:
-            self._unsaid.append(item)
-        else:
-            self._console.print(item)

@@ -18,8 +18,8 @@ from holdfast.workers.exit_codes import FAILED, INTERRUPTED, OK
 from holdfast.workers.terminal import render
 from holdfast.workers.terminal.approval_text import format_decide_command
 from holdfast.workers.terminal.follow_lines import LinePrinter, catch_interrupt, mention_silence, run_unless_left
-from holdfast.workers.terminal.input import open_keyboard
 from holdfast.workers.terminal.live.live_screen import Screen
+from holdfast.workers.terminal.live.prompt import Prompt
 from holdfast.workers.terminal.output import print_json, print_note, print_text
 from holdfast.workers.terminal.session_text import describe_ending
 
@@ -52,7 +52,7 @@ class SingleTurnRun:
         result: TurnResult | None = None
         with catch_interrupt() as left:
             try:
-                code = OK if await run_unless_left(left, self._follow_in_time()) else INTERRUPTED
+                code = OK if await run_unless_left(left, self._follow_in_time(left)) else INTERRUPTED
             except TimeoutError:
                 print_note(f"holdfast: turn {strip_controls(self.turn.id)} took longer than {self.seconds:g} seconds")
                 code = FAILED
@@ -66,14 +66,14 @@ class SingleTurnRun:
         self._print_result(result, json)
         return code
 
-    async def _follow_in_time(self) -> None:
+    async def _follow_in_time(self, left: asyncio.Event) -> None:
         async with asyncio.timeout(self.seconds):
-            await self._follow_turn()
+            await self._follow_turn(left)
 
-    async def _follow_turn(self) -> None:
+    async def _follow_turn(self, left: asyncio.Event) -> None:
         while True:
             try:
-                return await (self._follow_asking() if self.is_live else self._follow_watching())
+                return await (self._follow_asking(left) if self.is_live else self._follow_watching())
             except TurnNotFound:
                 if self.session is None:
                     raise
@@ -81,11 +81,12 @@ class SingleTurnRun:
             except NoWorker:
                 return None  # it has ended, and nobody tells how it came to that
 
-    async def _follow_asking(self) -> None:
-        screen = Screen(self.holdfast, self.turn, render.build_console())
+    async def _follow_asking(self, left: asyncio.Event) -> None:
+        prompt = Prompt(render.build_console(), left.set)
+        screen = Screen(self.holdfast, self.turn, prompt)
         screen.hint = "Ctrl-C cancels the turn"
-        with open_keyboard(screen.asker.press_key) as keyboard:
-            await screen.run(keyboard)
+        async with prompt.open():
+            await screen.run()
 
     async def _follow_watching(self) -> None:
         lines = LinePrinter(render.build_console(to_stderr=True)) if self.is_verbose else None

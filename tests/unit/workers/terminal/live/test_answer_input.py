@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.domain.approvals.approval import DecisionAction, Offer, Scope
 from holdfast.domain.turn.update_bodies import DecisionResult
-from holdfast.workers.terminal.live.answer_input import describe_waiting
+from holdfast.domain.turn.views import ApprovalView
+from holdfast.workers.terminal.live.answer_input import describe_waiting, format_keys, list_keys
 from holdfast.workers.terminal.live.send_decisions import describe_decision
 from holdfast.workers.terminal.turn_board import Row
 
@@ -38,4 +40,28 @@ def test_S21_what_became_of_a_decision_is_a_sentence(outcome: str, status: str, 
 )
 def test_S41_what_is_put_off_says_with_which_command_it_is_answered(kinds: tuple[str, ...], words: str) -> None:
     rows = [Row("b1c1", "b1", 1, 1, "t", "awaiting_approval", "t", asks=kind) for kind in kinds]
-    assert describe_waiting(rows) == words
+    assert describe_waiting(rows, "press [a]") == words
+
+
+OFFER = Offer(outcome=DecisionAction.PROCEED_ALWAYS, covers="`date`", scope=Scope())
+
+
+def an_approval(kind: str, *offers: Offer) -> ApprovalView:
+    return ApprovalView(approval_id="t/b1c1/1", digest="d", tool="shell", kind=kind, title="Run it", offers=offers)
+
+
+@pytest.mark.parametrize(
+    ("approval", "offer", "keys"),
+    [
+        (an_approval("exec", OFFER), None, "yaenNsvr"),
+        (an_approval("exec"), None, "yenNsvr"),
+        (an_approval("exec", OFFER, OFFER), 0, "yn12"),
+        (an_approval("outcome_unknown"), None, "ydnNsv"),
+        (an_approval("question"), None, ""),
+    ],
+)
+def test_the_keys_that_are_shown_are_those_that_answer(approval: ApprovalView, offer: int | None, keys: str) -> None:
+    assert "".join(list_keys(approval, offer)) == keys
+    shown = format_keys(approval, offer, 40)
+    assert all(len(line) <= 40 for line in shown.split("\n"))
+    assert [key for key in keys if f"[{key}]" not in shown and not key.isdigit()] == []
