@@ -235,7 +235,7 @@ def test_S41_the_lines_of_the_documents_decide_over_http(home: Home) -> None:
         assert "dashboard  viewer" in re.sub(" {2,}", "  ", _shell(home, blocks["tokens"]))
 
         # The item is asked for right after the start: give validation its moment, as a reader's hands would.
-        start, rest = read_blocks("README")["http"].split("\n", 1)
+        start, rest = read_blocks("getting-started")["http"].split("\n", 1)
         _shell(home, start)
         home.seen("load", after="awaiting_approval")
         assert '"counted": true' in _shell(home, rest.replace(USUAL, url))

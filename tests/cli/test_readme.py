@@ -1,4 +1,4 @@
-"""The code of README and docs does what they say: every block with a test mark is executed."""
+"""The code of README, the tutorial and the page on tools does what they say: blocks with a test mark are executed."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def _shell(home: Home, script: str, **env: str) -> str:
     return done.stdout
 
 
-def test_the_first_run_of_the_readme_works_as_written(home: Home) -> None:
-    blocks = read_blocks("README")
+def test_the_first_run_of_the_tutorial_works_as_written(home: Home) -> None:
+    blocks = read_blocks("getting-started")
     # The inbox is asked right after the start: give validation its moment, as a reader's hands would.
     start, ask = blocks["start"].rsplit("\n", 2)[0], "holdfast inbox"
     _shell(home, start)
@@ -55,20 +55,25 @@ def test_the_first_run_of_the_readme_works_as_written(home: Home) -> None:
     assert "takes the same path" in audited
 
 
-def test_the_conversation_of_the_readme_is_answered_and_kept(home: Home) -> None:
-    told = _shell(home, read_blocks("README")["session"])
+def test_the_first_run_of_the_readme_is_that_of_the_tutorial() -> None:
+    blocks, told = read_blocks("README"), read_blocks("getting-started")
+    assert (blocks["start"], blocks["approve"]) == (told["start"], told["approve"])
+
+
+def test_the_conversation_of_the_tutorial_is_answered_and_kept(home: Home) -> None:
+    told = _shell(home, read_blocks("getting-started")["session"])
     assert told.startswith("All is there.\n")
     assert "Is all there?" in told.removeprefix("All is there.\n")
 
 
-def test_S29_the_rules_of_the_readme_are_right_and_deny_the_push(home: Home) -> None:
-    told = _shell(home, read_blocks("README")["policy"])
+def test_S29_the_rules_of_the_tutorial_are_right_and_deny_the_push(home: Home) -> None:
+    told = _shell(home, read_blocks("getting-started")["policy"])
     assert "policy.toml: ok" in told
     assert "deny" in told
 
 
-def test_S23_the_stock_command_of_the_readme_decides(home: Home) -> None:
-    _shell(home, read_blocks("README")["signal"], TEMPORAL_ADDRESS=_address(home))
+def test_S23_the_stock_command_of_the_tutorial_decides(home: Home) -> None:
+    _shell(home, read_blocks("getting-started")["signal"], TEMPORAL_ADDRESS=_address(home))
     assert home.seen("clock", kind="turn")["after"] == "completed"
 
 
@@ -94,9 +99,9 @@ async def _texts(home: Home, settings: Settings, tools: list[Tool], *calls: Call
         return [response.text for response in (await turn.result()).responses]
 
 
-async def test_the_function_of_the_readme_is_a_tool(home: Home) -> None:
+async def test_the_function_of_the_tutorial_is_a_tool(home: Home) -> None:
     names: dict[str, Any] = {}
-    exec(read_blocks("README")["function"], names)
+    exec(read_blocks("getting-started")["function"], names)
     settings = Settings(data=home.data, workspace=home.workspace, task_queue="readme-function")
     assert await _texts(home, settings, [names["weather"]], build_request("weather", city="Rome")) == [
         '{"city": "Rome", "degrees": 21}'
