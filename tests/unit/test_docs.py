@@ -65,7 +65,9 @@ def test_names_of_pages_are_unique() -> None:
 
 def test_every_page_is_in_one_of_the_folders() -> None:
     folders = {os.path.relpath(path, ROOT / "docs").split(os.sep)[0] for path in (ROOT / "docs").rglob("*.md")}
-    assert folders - {"index.md"} <= {"tutorial", "how-to", "reference", "explanation", "decisions"}
+    assert folders <= {"tutorial", "how-to", "reference", "explanation", "decisions"}
+    records = [path.name for path in (ROOT / "docs" / "decisions").iterdir()]
+    assert [name for name in records if not re.match(r"\d{4}-|README", name)] == []
 
 
 def test_every_page_is_in_the_navigation_of_the_site_once() -> None:
@@ -119,12 +121,13 @@ def test_the_architecture_is_two_pages_that_name_many_files() -> None:
     assert len(text.splitlines()) <= 160
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/decisions/")])
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/decisions/0")])
 def test_a_decision_is_one_short_record_that_the_code_names(page: str) -> None:
     text = _text(page)
     number = re.fullmatch(r"docs/decisions/(\d{4})-[\w-]+\.md", page)
     assert number, "a number and a title"
-    assert text.startswith(f"# {int(number[1])}. ")
+    title = text.partition("\n")[0].removeprefix(f"# {int(number[1])}. ")
+    assert f"{int(number[1])}. [{title}]({Path(page).name})\n" in _text("docs/decisions/README.md")
     assert [part for part in ("**Context.**", "**Decision.**", "**Consequences.**") if part not in text] == []
     assert len(text.splitlines()) <= 60
     assert any(page in code for code in _read_code()), "name it in a comment where it explains the code"

@@ -198,10 +198,10 @@ def test_the_address_may_be_in_a_variable_with_its_password(tmp_path: Path, monk
 
 
 def test_the_example_of_the_docs_is_read() -> None:
-    block = read_blocks("ledger")["ledger"]
+    block = read_blocks("shared-ledger")["ledger"]
     found = parse_configuration(FileContent(Path("/f/holdfast.toml"), block.encode())).get_value()
     assert (found.ledger, found.ledger_days) == ("env:HOLDFAST_LEDGER", 30)
-    [address] = re.findall(r"export HOLDFAST_LEDGER='(.*)'", read_page("ledger"))
+    [address] = re.findall(r"export HOLDFAST_LEDGER='(.*)'", read_page("shared-ledger"))
     assert format_address(resolve_address("env:HOLDFAST_LEDGER", {"HOLDFAST_LEDGER": address})) == (
         "postgresql://db.example.com/holdfast"
     )
