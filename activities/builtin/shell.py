@@ -27,9 +27,9 @@ from holdfast.activities.policy.git_configuration import find_git_doubts, guard_
 from holdfast.activities.process.command import Command, build_environment, is_withheld, run_to_end
 from holdfast.activities.process.output_store import OutputStore
 from holdfast.activities.supervision.command_call import call_command, call_supervised_command
+from holdfast.activities.supervision.run_protocol import add_folder_report, may_move
 from holdfast.activities.supervision.runs import Runs
 from holdfast.activities.supervision.sandbox import Sandbox
-from holdfast.activities.supervision.working_directory import add_folder_report, may_move
 from holdfast.domain.approvals.approval import Confirmation
 from holdfast.domain.calls.tool import Effect, Invocation, Run, StrictParameters, Tool
 from holdfast.domain.content import Result

@@ -20,10 +20,9 @@ from temporalio import activity
 
 from holdfast.activities.process.command import Command, describe_exit_code, run_to_end
 from holdfast.activities.process.output_store import OutputStore
-from holdfast.activities.supervision.run_status import CommandOwner, RunEnd
 from holdfast.activities.supervision.runs import NAME_PATTERN, Runs
 from holdfast.activities.supervision.sandbox import Sandbox
-from holdfast.activities.supervision.supervised_run import SupervisedRun
+from holdfast.activities.supervision.supervised_run import CommandOwner, RunEnd, SupervisedRun
 from holdfast.domain.background_commands import READ_COMMAND, STOP_COMMAND, CommandState
 from holdfast.domain.calls.tool import Effect, Interrupt, Invocation, Run, StrictParameters, Tool, ToolFailure
 from holdfast.domain.content import Result, TextPart

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from holdfast.activities.process.proc import list_pids, read_state
 from holdfast.config.provider_keys import MODEL_KEYS, OUR_PREFIXES
@@ -54,6 +54,14 @@ class Command:
     input: bytes = b""
     follow: bool = False
     """The words report the final folder of the shell (`supervision.run_protocol`). Only a supervisor reads that."""
+
+
+class ProbeResult(NamedTuple):
+    """How a probe ended, and what it printed."""
+
+    code: int
+    output: str
+    errors: str
 
 
 def withhold_variables(*names: str) -> None:
@@ -111,6 +119,21 @@ async def run_command(
 def describe_exit_code(code: int) -> str:
     """A sentence for an exit code other than 0; a negative one is a signal."""
     return f"The command was ended by signal {-code}" if code < 0 else f"The command exited with code {code}"
+
+
+async def probe_program(*words: str, seconds: float) -> ProbeResult | None:
+    """Run a short program of the system; None when it does not end in time. OSError when it cannot be started."""
+    process = await asyncio.create_subprocess_exec(
+        *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        async with asyncio.timeout(seconds):
+            output, errors = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return None
+    return ProbeResult(process.returncode or 0, *(data.decode("utf-8", "replace").strip() for data in (output, errors)))
 
 
 async def run_to_end(work: Coroutine[Any, Any, T]) -> T:

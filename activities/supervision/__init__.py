@@ -1,12 +1,11 @@
 """Commands under a supervisor: a process that outlives the worker and records how they ended (S31, S17). No tool.
 
-Two sides meet in the folder of a run. The supervisor (`main`, `supervisor`, `watch_child`, `child`) starts the command,
-keeps its output and its end, and ends its whole tree when it is told to, when time is up or when no worker comes back.
-The worker (`runs`, `supervised_run`, `launch`) starts it or finds it again. `run_folder`, `run_request`,
-`working_directory` and `proc` are shared. `sandbox` closes a command in with bubblewrap; `placement` keeps a supervisor
-alive under systemd.
+Both sides meet in the folder of a run (`run_protocol`). The supervisor (`main`, `supervisor`, `watch_child`, `child`)
+starts the command, keeps its output and its end, and ends its process tree: on request, at the time limit, or when no
+worker attends any more. The worker starts it or finds it again (`launch`, `runs`), follows it (`supervised_run`,
+`command_call`) and keeps background commands going (`attendant`). `sandbox` confines a command with bubblewrap.
 
-The supervisor's side imports little and nothing but the standard library: it is started once per command.
+The supervisor's side imports only the standard library, and little of it: one is started for each command.
 
 Why: docs/decisions/0009-commands-run-under-a-supervisor.md.
 """

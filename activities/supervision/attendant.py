@@ -1,8 +1,8 @@
-"""Keeps the background commands of this host going while their turns or sessions are open, and ends them with those.
+"""Keeps background commands going while their turn or session is open, and ends them with it.
 
-A supervisor ends what nobody attends to, and after its call has answered a background command has nobody but this. No
-turn takes part: whether it is open is asked of the server, so a turn that is terminated ends its commands as well, and
-nothing of this is in any history.
+A supervisor ends a command that nobody attends to, and after the call of a background command only this does. The turn
+takes no part: its state is asked of the server, so commands also end with a turn that is terminated, and no history
+holds anything of it.
 """
 
 from __future__ import annotations
@@ -16,35 +16,34 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistoryEv
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.activities.process.command import run_to_end
-from holdfast.activities.supervision.run_status import CommandOwner
 from holdfast.activities.supervision.runs import Runs
-from holdfast.activities.supervision.supervised_run import SupervisedRun
+from holdfast.activities.supervision.supervised_run import CommandOwner, SupervisedRun
 from holdfast.domain.turn.activity_io import BackgroundCommands
 from holdfast.domain.turn.ids import find_family
 from holdfast.util.redaction import Redacted
 
 LOOK_SECONDS = 1.0
-"""How often new background commands are looked for, and the lease of those that are known goes on."""
+"""The interval for finding new background commands and renewing leases."""
 RETRY_SECONDS = 1.0
-"""Between two questions to a server that does not answer."""
+"""The pause after an error of the server."""
 _LOGGER = logging.getLogger(__name__)
 
 
 class Attendant:
     """Attends to the background commands of one task queue on this host.
 
-    Any number of workers of the host may do so at a time: all see the same, and a command is stopped once.
+    Any number of workers of the host may do so at the same time; a command is stopped once.
     """
 
     def __init__(self, client: Client, runs: Runs, queue: str) -> None:
-        """`queue` is the host's: workers of other queues and namespaces may share its data folder."""
+        """`queue` is the task queue of the host: workers of other queues and namespaces may share its data folder."""
         self._client = client
         self._runs = runs
         self._queue = queue
         self._attending: dict[str, asyncio.Task[None]] = {}
 
     async def attend(self) -> None:
-        """Until it is cancelled. Commands then go on for their lease, or until another worker attends to them."""
+        """Run until cancelled. Commands then go on for their lease, or until another worker attends."""
         try:
             while True:
                 await self._attend_new()
@@ -55,9 +54,9 @@ class Attendant:
 
     @activity.defn(name="holdfast.background")
     async def list_running(self, input: BackgroundCommands) -> list[str]:
-        """Which of these background commands of a turn still run here.
+        """The handles of those background commands of a turn that still run on this host.
 
-        However many are asked about, each that there is is looked at once, and not by who keeps our heart beating.
+        In a thread, so that heartbeats go on: it reads the folder of every background command once.
         """
         return await asyncio.to_thread(self._running, frozenset(input.handles), input.turn)
 
@@ -91,27 +90,27 @@ class Attendant:
                 _LOGGER.warning(
                     "Attending to background command %s failed, and begins again: %s", name, Redacted(error)
                 )
-            if error or self._runs.find(name) is None:  # one that is kept to be read needs no attendant any more
+            if error or self._runs.find(name) is None:  # an ended one that is kept for reading needs no attendant
                 self._attending.pop(name, None)
 
         return forget_task
 
     async def _attend_command(self, command: SupervisedRun, owner: CommandOwner) -> None:
-        """One command, until it is over and nobody will read it any more."""
+        """Attend to one command until it has ended or its owner has."""
         ending = asyncio.create_task(self._wait_for_owner(command, owner))
         try:
             while command.is_alive and not ending.done():
                 command.renew_lease()
                 await asyncio.wait({ending}, timeout=LOOK_SECONDS)
             if not owner.workflow or not await ending:
-                return  # its lease, or the sweep, is the end of it
+                return  # its lease ends it, or the sweep removes it
             await run_to_end(command.stop())
             await self._runs.forget(command.record.key)
         finally:
             ending.cancel()
 
     async def _wait_for_owner(self, command: SupervisedRun, owner: CommandOwner) -> bool:
-        """Wait until its turn or session has ended. False when the server knows of none: it may be another server."""
+        """Wait for the end of the owning workflow. False when the server does not know it: it may be another server."""
         if not owner.workflow:
             return await asyncio.Event().wait()
         while True:
@@ -128,7 +127,7 @@ class Attendant:
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _wait_for_run(self, workflow: str, run_id: str) -> None:
-        """Wait until this run ends; it may go on in another. One long poll: the server says so at once."""
+        """Wait for the end of this workflow run, by one long poll for its close event."""
         closing = self._client.get_workflow_handle(workflow, run_id=run_id).fetch_history_events(
             page_size=1,
             wait_new_event=True,

@@ -1,7 +1,7 @@
-"""The command as a child of its supervisor: made ready, then released, and dead when its supervisor dies.
+"""The command as a child process of its supervisor: prepared, then released, and killed when the supervisor dies.
 
-By fork and exec of our own. The supervisor has no threads, so that is safe; and between the two the child waits until
-its number is written down, so that no command runs of which nobody knows.
+With fork and exec of our own, which is safe without threads. Between both, the child waits until its process id is on
+disk, so that no command runs without a record.
 """
 
 from __future__ import annotations
@@ -13,32 +13,34 @@ import signal
 from collections.abc import Mapping
 from contextlib import suppress
 
-from holdfast.activities.supervision.run_request import Request
-from holdfast.activities.supervision.working_directory import FOLDER_DESCRIPTOR, read_folder
+from holdfast.activities.supervision.run_protocol import FOLDER_DESCRIPTOR, Request, read_folder
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 REPORT_DESCRIPTOR = 3
-"""The descriptor at which a sandbox says whether it started the command."""
+"""The descriptor at which a sandbox reports whether it started the command."""
 _IGNORED_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
-"""What a supervisor ignores or handles, and a command should not ignore."""
+"""Signals that a supervisor ignores or handles; a command gets the default."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of whatever our children leave behind: nothing below us gets away."""
+    """Become the parent of every orphan below this process, so that none escapes. OSError when the kernel refuses."""
     if _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "the kernel does not let us adopt processes")
 
 
 def refuse_dumps() -> None:
-    """Other processes of the same user, our command among them, may not read our memory. That is open again to exec."""
+    """Let no other process of the same user read our memory, the command included. An exec lifts this.
+
+    As in `util.process_secrets`, which would make the supervisor import more.
+    """
     _libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 class CommandChild:
-    """A process that becomes the command when it is released."""
+    """A child process that becomes the command when it is released."""
 
     def __init__(self, request: Request) -> None:
         self.output, sending = os.pipe()
@@ -64,7 +66,7 @@ class CommandChild:
         os.set_blocking(self._place, False)
 
     def release(self) -> str:
-        """Let it begin; why it could not, or nothing."""
+        """Start the command; the reason when that failed, else an empty text."""
         with suppress(BrokenPipeError):  # it has been killed
             os.write(self._go, b"!")
         os.close(self._go)
@@ -75,23 +77,23 @@ class CommandChild:
         return failure.decode("utf-8", "replace")
 
     def withdraw(self) -> None:
-        """End it before it began."""
+        """Kill the child instead of starting the command."""
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
 
     def read_report(self) -> bytes:
-        """What a sandbox said about its command."""
+        """The report of a sandbox about its command."""
         with suppress(BlockingIOError):
             return os.read(self.report, 65_536)
         return b""
 
     def read_end_folder(self) -> str:
-        """The folder that its shell ended in, if it said so."""
+        """The final folder that the shell of the command reported; empty without a report."""
         return read_folder(self._place)
 
 
 def _become_command(request: Request, parent: int, waiting: int, streams: Mapping[int, int], failing: int) -> None:
-    """Be the command, with these descriptors under these numbers. Never returns."""
+    """Become the command, with these descriptors under these numbers. Never returns."""
     try:
         signal.set_wakeup_fd(-1)
         for number in _IGNORED_SIGNALS:
@@ -101,7 +103,7 @@ def _become_command(request: Request, parent: int, waiting: int, streams: Mappin
         if os.getppid() != parent or not os.read(waiting, 1):
             os._exit(1)
         os.chdir(request.directory)
-        # Out of the way first: one of them may have a number that is about to be given away.
+        # First to higher numbers: one of them may have a number that is about to be assigned.
         failing = _move_descriptor(failing)
         for place, stream in [(place, _move_descriptor(stream)) for place, stream in streams.items()]:
             os.dup2(stream, place)
@@ -117,7 +119,7 @@ def _move_descriptor(descriptor: int) -> int:
 
 
 def _open_input(data: bytes) -> int:
-    """Where the command reads: from memory, so that one that does not read cannot make us wait."""
+    """The input of the command: a file in memory, so that a command that does not read it blocks nobody."""
     if not data:
         return os.open(os.devnull, os.O_RDONLY)
     memory = os.memfd_create("input")

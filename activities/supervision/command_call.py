@@ -1,7 +1,4 @@
-"""A `shell` call as a command under a supervisor: started, found again, and followed to its end.
-
-What `run_command` is for a command that dies with its worker, this is for one that does not.
-"""
+"""Calls that run a command: one that ends with its worker, or one under a supervisor that outlives it."""
 
 from __future__ import annotations
 
@@ -11,10 +8,9 @@ from collections.abc import Callable
 
 from holdfast.activities.process.command import Command, Sink, describe_exit_code, run_command, run_to_end
 from holdfast.activities.process.output_store import OutputStore, Spool
-from holdfast.activities.supervision.run_status import RunEnd
 from holdfast.activities.supervision.runs import Runs
 from holdfast.activities.supervision.sandbox import Sandbox
-from holdfast.activities.supervision.supervised_run import SupervisedRun
+from holdfast.activities.supervision.supervised_run import RunEnd, SupervisedRun
 from holdfast.domain.calls.tool import OutcomeUnknown, Run, ToolFailure
 from holdfast.domain.content import Result, TextPart
 from holdfast.domain.context import ContextChange
@@ -32,10 +28,10 @@ async def run_supervised(
     sandbox: Sandbox | None = None,
     hand_over: Callable[[], bool] = lambda: False,
 ) -> RunEnd:
-    """How the command ended; ToolFailure when it could not be started at all. A second attempt finds the same run.
+    """Run a command to its end, or follow the run that an earlier attempt began. ToolFailure when it cannot start.
 
-    Cancelled, it stops the command and raises, unless that had ended by itself: then it keeps its end. When
-    `hand_over` says so the command goes on for the next worker to find.
+    When this is cancelled, the command is stopped, and CancelledError raised unless it had ended by itself. If
+    `hand_over` is true then, it goes on instead, for the next worker.
     """
     run = await run_to_end(runs.supervise(command, key, digest=digest, sandbox=sandbox))
     on_start(run.record.command)
@@ -48,7 +44,7 @@ async def run_supervised(
 
     try:
         if (task := asyncio.current_task()) and task.cancelling():
-            raise asyncio.CancelledError  # it came while the command was starting
+            raise asyncio.CancelledError  # it was cancelled while the command was starting
         await _follow_output(run, 0, take_data)
         return await run.wait_for_end()
     except asyncio.CancelledError:
@@ -67,11 +63,11 @@ async def _follow_output(run: SupervisedRun, offset: int, take: Callable[[bytes]
 
 
 ERRORS_KEPT = 4_000
-"""The end of what was said on standard error, in characters, where it is kept apart."""
+"""Characters of standard error that are kept apart from the result."""
 
 
 class ErrorOutput:
-    """What a command says on standard error, where that is no part of its result."""
+    """Standard error of a command, where it is no part of the result."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -79,19 +75,19 @@ class ErrorOutput:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def add_data(self, data: bytes) -> None:
-        """Keep the end of it, and show it to whoever watches."""
+        """Keep the end of it, and show it as live output."""
         text = self._decoder.decode(data)
         self._tail.add(text)
         self._run.write(text)
 
     def build_parts(self) -> tuple[TextPart, ...]:
-        """For a failure."""
+        """The parts of a failure; none without output."""
         said = strip_controls(self._tail.text).strip()
         return (TextPart(text=f"On standard error:\n{said}"),) if said else ()
 
 
 async def call_command(command: Command, run: Run, outputs: OutputStore, *, errors_apart: bool = False) -> Result:
-    """What the command prints; ToolFailure when it runs too long or exits with anything but 0. It ends with us."""
+    """The output of a command that ends with this worker. ToolFailure for a timeout or an exit code other than 0."""
     spool = outputs.open_spool()
     complaints = ErrorOutput(run) if errors_apart else None
     apart = complaints.add_data if complaints else None
@@ -109,9 +105,9 @@ async def call_command(command: Command, run: Run, outputs: OutputStore, *, erro
 async def call_supervised_command(
     command: Command, run: Run, outputs: OutputStore, runs: Runs, sandbox: Sandbox | None = None
 ) -> Result:
-    """The same of a command that goes on without us; what an earlier attempt began is found again, not begun anew.
+    """The output of a supervised command; a second attempt follows the run of the first.
 
-    OutcomeUnknown when its supervisor is gone, and nobody knows how far the command got.
+    ToolFailure as in `call_command`, OutcomeUnknown when the supervisor was killed.
     """
     spool = outputs.open_spool()
     try:
@@ -164,7 +160,7 @@ def _build_result(code: int, spool: Spool, complaints: ErrorOutput | None = None
 
 
 def _add_folder_change(result: Result, directory: str) -> Result:
-    """Where its shell ended, the calls after it go on, if that can be: see `context_changes`."""
+    """The result with the final folder of the shell as a change of the turn's context (S47)."""
     return result.model_copy(update={"context": ContextChange(folder=directory)}) if directory else result
 
 

@@ -1,7 +1,6 @@
-"""The supervisor as a program: `python -I -S main.py FOLDER`, the request on standard input.
+"""The script of a supervisor: `python -I -S main.py FOLDER`, with the request on standard input.
 
-A program of its own so that it starts in milliseconds. For the same reason it is given an empty `holdfast` to import
-from: the real one loads what only applications need.
+A script of its own, with an empty package `holdfast` to import from, so that it starts in milliseconds.
 """
 
 from __future__ import annotations

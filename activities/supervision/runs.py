@@ -1,6 +1,6 @@
-"""The runs of a worker's commands: started, found again, cleaned up.
+"""The runs of a worker's commands: started, found again, removed.
 
-A run is named by its key: whoever asks to start what has been started gets that very run, living or ended.
+A run is identified by its key: starting one that exists returns that run, living or ended.
 """
 
 from __future__ import annotations
@@ -16,29 +16,25 @@ from pathlib import Path
 
 from holdfast.activities.process.command import MARKER, TERM_SECONDS, Command
 from holdfast.activities.process.output_store import SAVED_LIMIT
-from holdfast.activities.supervision import run_folder as files
-from holdfast.activities.supervision.launch import explain_unsupported, launch_supervisor
-from holdfast.activities.supervision.placement import Placement, find_placement
-from holdfast.activities.supervision.run_request import Request
-from holdfast.activities.supervision.run_status import CommandOwner, read_status
+from holdfast.activities.supervision.launch import Placement, explain_unsupported, find_placement, launch_supervisor
+from holdfast.activities.supervision.run_protocol import TAKEN_ANSWER, Request, clear_run, take_lock
 from holdfast.activities.supervision.sandbox import Sandbox
-from holdfast.activities.supervision.supervised_run import SupervisedRun
-from holdfast.activities.supervision.supervisor import TAKEN_ANSWER
+from holdfast.activities.supervision.supervised_run import CommandOwner, SupervisedRun, read_status
 from holdfast.config.settings import Settings
 from holdfast.domain.calls.tool import ToolFailure
 from holdfast.errors import BadInput
 
 LEASE_SECONDS = 120.0
-"""How long a command goes on that no worker attends to."""
+"""The time that a command goes on without a worker that attends."""
 NAME_PATTERN = "[0-9a-f]{32}"
-"""What the name of a run looks like."""
+"""A regular expression for the name of a run."""
 MAX_TRIES = 5
 STARTING_SECONDS = 30.0
 POLL_SECONDS = 0.01
 
 
 class Runs:
-    """The runs below one folder."""
+    """The runs in one folder."""
 
     def __init__(
         self,
@@ -55,10 +51,10 @@ class Runs:
         self._most_bytes = most_bytes
         self._placement = placement
         self.starting = asyncio.Lock()
-        """Held by whoever counts background commands before it starts one."""
+        """Held while background commands are counted and one is started."""
 
     async def get_placement(self) -> Placement:
-        """How supervisors are started here; found out once, where nobody said."""
+        """How supervisors are started here; found by trying at the first call."""
         if self._placement is None:
             self._placement = await find_placement()
         return self._placement
@@ -74,12 +70,12 @@ class Runs:
     ) -> SupervisedRun:
         """Start the command under this key, or attach to the run that has it already.
 
-        ToolFailure when it cannot be started, or not in this sandbox. Not to be cancelled half-way: see `run_to_end`.
+        ToolFailure when it cannot be started, or not in this sandbox. Must not be cancelled: see `run_to_end`.
         """
         folder = self._locate_folder(key)
         refused = TAKEN_ANSWER
         for _ in range(MAX_TRIES):
-            if found := await self.attach(key):  # also after a refusal: what is there counts, not what was said
+            if found := await self.attach(key):  # also after a refusal: the folder counts, not the answer
                 return _check_digest(found, digest)
             if refused != TAKEN_ANSWER:
                 raise _build_not_started(refused)
@@ -95,9 +91,9 @@ class Runs:
         raise _build_not_started("others keep removing its run")
 
     async def attach(self, key: str) -> SupervisedRun | None:
-        """The run with this key, living or ended; None when there is no trace of one, so that it has not begun.
+        """The run with this key, living or ended; None when there is no trace, so that it has not begun.
 
-        Of a run whose supervisor is gone nothing is left running.
+        What a lost run left behind is killed before.
         """
         folder = self._locate_folder(key)
         run = SupervisedRun(folder, key)
@@ -111,7 +107,7 @@ class Runs:
         return run
 
     def derive_name(self, key: str) -> str:
-        """The name of a run, which leads to it without its key."""
+        """The name of the run with this key, which identifies it without the key."""
         return self._locate_folder(key).name
 
     def find(self, name: str) -> SupervisedRun | None:
@@ -122,7 +118,7 @@ class Runs:
         return SupervisedRun(self._folder / name, run.key) if run.owner else None
 
     def list_owned(self, excluded: Collection[str] = ()) -> dict[str, SupervisedRun]:
-        """The background commands, living or ended, by their names; without those that are left out."""
+        """The background commands, living or ended, by their names; without those that are `excluded`."""
         found = {}
         for place in _list_folders(self._folder):
             if place.name not in excluded and (run := read_status(place).run).owner:
@@ -130,11 +126,11 @@ class Runs:
         return found
 
     async def forget(self, key: str) -> bool:
-        """Remove a run that is over; whether there is none any more. One that lives stays."""
+        """Remove a run that has ended; whether it is gone. A living one stays."""
         return await asyncio.to_thread(_remove_run, self._locate_folder(key))
 
     async def sweep(self, older_than: float) -> int:
-        """Remove runs that have been over for so many seconds, and end what lost ones left behind; how many went."""
+        """Remove runs that ended that many seconds ago, and kill what lost ones left behind; the number removed."""
         swept = 0
         for place in await asyncio.to_thread(_list_folders, self._folder):
             now = read_status(place)
@@ -167,7 +163,7 @@ class Runs:
         )
 
     def _locate_folder(self, key: str) -> Path:
-        """Nothing of the key is in the name: it may hold anything."""
+        """The folder of a run, named by a hash of the key, which may hold any character."""
         return self._folder / hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
@@ -190,21 +186,21 @@ def _list_folders(folder: Path) -> list[Path]:
 
 
 def _remove_run(folder: Path) -> bool:
-    """Whether there is no such run any more."""
+    """Remove a run unless it lives; whether it is gone."""
     if not folder.exists():
         return True
-    lock = files.take_lock(str(folder))
+    lock = take_lock(str(folder))
     if lock is None:
         return False
     try:
-        files.clear_run(str(folder))
+        clear_run(str(folder))
     finally:
         os.close(lock)
     return True
 
 
 def open_runs(settings: Settings) -> Runs | None:
-    """The commands of this host; None where the system cannot have them supervised."""
+    """The runs of this host; None where the system does not support supervisors."""
     if explain_unsupported():
         return None
     return Runs(
@@ -215,7 +211,7 @@ def open_runs(settings: Settings) -> Runs | None:
 
 
 def open_sandbox(settings: Settings) -> Sandbox | None:
-    """What commands are closed in; None when they are not to be. BadInput when they are, and cannot."""
+    """The sandbox of the settings; None without one. BadInput when this system does not support supervisors."""
     shell = settings.tools.shell
     if shell.sandbox == "none":
         return None

@@ -1,6 +1,6 @@
-"""A run as its worker sees it: what the command says, how it ends, and how it is stopped.
+"""A run as a worker sees it: its state, the output of its command, how it ended, and stopping it.
 
-Any number of workers may look at one run at a time. Whoever reads or waits also attends: the lease goes on.
+Any number of workers may read one run at a time. Whoever reads or waits also renews the lease.
 """
 
 from __future__ import annotations
@@ -12,26 +12,125 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal, NamedTuple
+
+from pydantic import ValidationError
 
 from holdfast.activities.process.command import kill_tree
 from holdfast.activities.process.proc import read_start_time
-from holdfast.activities.supervision import run_folder as files
 from holdfast.activities.supervision.launch import reap_ended
-from holdfast.activities.supervision.run_status import RunEnd, RunRecord, RunStatus, read_status
+from holdfast.activities.supervision.run_protocol import (
+    CHAIN_FILE,
+    LEASE_FILE,
+    OUTPUT_FILE,
+    RUN_FILE,
+    STATUS_FILE,
+    is_held,
+    read_file,
+)
+from holdfast.domain.base import Data
+
+EndReason = Literal["exited", "stopped", "timed_out", "abandoned", "not_started", "lost"]
+"""`abandoned`: no worker attended in time. `not_started`: nothing ran. `lost`: the supervisor was killed, so it is
+unknown how far the command got."""
+RunState = Literal["absent", "starting", "running", "ended"]
+"""`absent`: no trace, so it has not begun. `starting`: a supervisor has the lock and nothing has begun."""
+
+
+class CommandOwner(Data):
+    """The owner of a background command: what it ends with, and who may read and stop it."""
+
+    namespace: str
+    queue: str
+    """The task queue of the host that it runs on."""
+    family: str
+    """The session, or a turn without one, whose calls may read and stop it."""
+    workflow: str = ""
+    """The session or turn that it ends with; empty when it outlives both."""
+
+
+class RunRecord(Data):
+    """The content of run.json: who supervises what."""
+
+    key: str = ""
+    digest: str = ""
+    supervisor: int = 0
+    born: int = 0
+    """The start time of the supervisor, which tells it from a later process with the same id."""
+    command: int = 0
+    started: float = 0.0
+    owner: CommandOwner | None = None
+    """For a background command only."""
+
+
+class RunEnd(Data):
+    """The content of status.json: how a run ended."""
+
+    why: EndReason
+    code: int | None = None
+    """Exit code, negative for a signal."""
+    started: float | None = None
+    ended: float | None = None
+    bytes: int = 0
+    """Bytes of output."""
+    kept: int = 0
+    """Bytes of output on disk, from the beginning."""
+    error: str = ""
+    """The error in starting or ending the command, or in keeping its output."""
+    directory: str = ""
+    """The final folder of its shell, if that was reported."""
+
+
+class RunStatus(NamedTuple):
+    """A run at one moment."""
+
+    state: RunState
+    run: RunRecord = RunRecord()
+    ended: RunEnd | None = None
+
+
+def read_status(folder: Path) -> RunStatus:
+    """The state of the run in this folder. The lock is read first: without a holder, no file changes any more."""
+    living = is_held(str(folder))
+    status, run = read_file(str(folder), STATUS_FILE), read_file(str(folder), RUN_FILE)
+    traced = _parse_record(run)
+    if status is not None:
+        return RunStatus("ended", traced, _parse_end(status, traced))
+    if living:
+        return RunStatus("running" if run is not None else "starting", traced)
+    if run is None:
+        return RunStatus("absent")
+    gone = "its supervisor is gone, and did not say how the command ended"
+    return RunStatus("ended", traced, RunEnd(why="lost", started=traced.started, error=gone))
+
+
+def _parse_record(run: dict[str, object] | None) -> RunRecord:
+    try:
+        return RunRecord.model_validate(run or {})
+    except ValidationError:
+        return RunRecord()
+
+
+def _parse_end(status: dict[str, object], run: RunRecord) -> RunEnd:
+    try:
+        return RunEnd.model_validate(status)
+    except ValidationError:
+        return RunEnd(why="lost", started=run.started, error="the record of how the command ended cannot be read")
+
 
 CHUNK_SIZE = 65_536
 READ_SECONDS = 0.1
-"""How often new output is looked for."""
+"""The interval for reading new output."""
 ATTEND_SECONDS = 0.5
 BLIND_SECONDS = 0.02
-"""How often the end is looked for where the kernel does not tell us."""
+"""The interval for testing the end when there is no process descriptor to wait for."""
 STOP_SECONDS = 15.0
-"""How long a supervisor may take to stop its command before it is killed itself. More than its own limits."""
+"""The time for a supervisor to stop its command before it is killed. More than its own limits."""
 NO_GROUP = -1
 
 
 class SupervisedRun:
-    """One run, found in its folder."""
+    """One run, by its folder."""
 
     def __init__(self, folder: Path, key: str) -> None:
         self._folder = folder
@@ -41,12 +140,12 @@ class SupervisedRun:
 
     @property
     def status(self) -> RunStatus:
-        """How it stands."""
+        """The present state, read from the folder."""
         return read_status(self._folder)
 
     @property
     def record(self) -> RunRecord:
-        """Who supervises what. It does not change once it is known."""
+        """Who supervises what; cached, since it does not change."""
         if self._run is None:
             now = self.status
             if now.state not in ("running", "ended"):
@@ -56,13 +155,13 @@ class SupervisedRun:
 
     @property
     def is_alive(self) -> bool:
-        """Does it run, or is it about to?"""
-        return files.is_held(str(self._folder))
+        """Does a supervisor hold the lock: does the command run, or is about to?"""
+        return is_held(str(self._folder))
 
     async def stream_output(self, offset: int = 0) -> AsyncIterator[bytes]:
-        """What the command says, from this byte on and as it comes, until it has ended and all of it was read."""
+        """Yield the output from this byte on, as it comes, until the command has ended and all of it was read."""
         while True:
-            living = self.is_alive  # looked at first: what it said last is read all the same
+            living = self.is_alive  # before reading, so that the last output is read as well
             while data := self.read(offset):
                 offset += len(data)
                 yield data
@@ -73,7 +172,7 @@ class SupervisedRun:
             await self._wait_for_supervisor(READ_SECONDS)
 
     async def wait_for_end(self) -> RunEnd:
-        """How it ended, once it has. When nobody can know, nothing of it is left either."""
+        """Wait for the end. When the run is lost, what is left of its process tree is killed."""
         while self.is_alive:
             self.renew_lease()
             await self._wait_for_supervisor(ATTEND_SECONDS)
@@ -84,7 +183,7 @@ class SupervisedRun:
         return ended
 
     async def stop(self) -> RunEnd:
-        """End the whole tree: asked first, then killed. A command that had ended by then keeps its end."""
+        """End the process tree by way of the supervisor; how the command ended. One that ended before keeps its end."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             deadline = time.monotonic() + STOP_SECONDS
             while self.is_alive and time.monotonic() < deadline:
@@ -95,15 +194,15 @@ class SupervisedRun:
         return await self.wait_for_end()
 
     async def clean_up(self) -> None:
-        """End what a supervisor that was killed left behind. Its command went with it; that one's children did not."""
+        """Kill what a killed supervisor left behind: the children of its command."""
         await kill_tree(NO_GROUP, self._key)
 
     def read(self, offset: int, limit: int = CHUNK_SIZE) -> bytes:
-        """What it has said from this byte on, as far as it is there."""
+        """The output from this byte on, up to a limit; empty when there is none yet."""
         if offset > self.size:
-            return b""  # a file system may refuse to go there
+            return b""  # some file systems refuse to seek there
         try:
-            with (self._folder / files.OUTPUT_FILE).open("rb", buffering=0) as file:
+            with (self._folder / OUTPUT_FILE).open("rb", buffering=0) as file:
                 file.seek(offset)
                 return file.read(limit)
         except FileNotFoundError:
@@ -111,24 +210,24 @@ class SupervisedRun:
 
     @property
     def size(self) -> int:
-        """Bytes of output that are kept so far."""
+        """Bytes of output on disk so far."""
         with suppress(FileNotFoundError):
-            return (self._folder / files.OUTPUT_FILE).stat().st_size
+            return (self._folder / OUTPUT_FILE).stat().st_size
         return 0
 
     def is_of_chain(self, first_run: str) -> bool:
-        """Is this the first run of the workflow that owns it? The first that is asked about is taken for that."""
-        place = self._folder / files.CHAIN_FILE
+        """Is this the workflow chain that owns the command? The first one that asks is recorded as its owner."""
+        place = self._folder / CHAIN_FILE
         with suppress(FileExistsError), place.open("x") as file:
             file.write(first_run)
         return place.read_text() in (first_run, "")
 
     def renew_lease(self) -> None:
-        """Let the lease go on."""
+        """Touch the lease, unless that was done a moment ago."""
         if time.monotonic() - self._attended >= ATTEND_SECONDS / 2:
             self._attended = time.monotonic()
             with suppress(OSError):
-                os.utime(self._folder / files.LEASE_FILE)
+                os.utime(self._folder / LEASE_FILE)
 
     def _send_signal(self, number: signal.Signals) -> None:
         supervisor = self._find_supervisor()
@@ -138,7 +237,7 @@ class SupervisedRun:
             os.close(supervisor)
 
     def _find_supervisor(self) -> int | None:
-        """The supervisor's process itself, not whoever has its number by now."""
+        """A process descriptor of the supervisor; None when it is gone, also if its id was reused."""
         run = self.record
         try:
             supervisor = os.pidfd_open(run.supervisor)
@@ -150,7 +249,7 @@ class SupervisedRun:
         return None
 
     async def _wait_for_supervisor(self, seconds: float) -> None:
-        """Wait so long, or until the supervisor ends."""
+        """Wait for the end of the supervisor, or this long."""
         supervisor = self._find_supervisor()
         if supervisor is None:
             await asyncio.sleep(min(seconds, BLIND_SECONDS))

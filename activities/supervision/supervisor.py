@@ -1,7 +1,7 @@
-"""The supervisor of one command: it takes the run, runs the command, and writes down how it ended.
+"""The supervisor of one command: it locks the run, runs the command, and records how it ended.
 
-Nothing happens to it when its worker dies. It ends by itself soon after its command has. When it is killed, the command
-is killed with it, and the folder says neither living nor ended: nobody can know what the command had done.
+It survives its worker, and ends soon after its command. When it is killed, the command is killed with it, and the run
+has neither a lock nor a status: it is lost, and nobody can know what the command did.
 """
 
 from __future__ import annotations
@@ -11,18 +11,29 @@ import os
 import time
 
 from holdfast.activities.process.proc import read_start_time
-from holdfast.activities.supervision import run_folder as files
 from holdfast.activities.supervision.child import CommandChild, adopt_orphans, refuse_dumps
-from holdfast.activities.supervision.run_request import Request
+from holdfast.activities.supervision.run_protocol import (
+    LEASE_FILE,
+    OUTPUT_FILE,
+    RUN_FILE,
+    STATUS_FILE,
+    TAKEN_ANSWER,
+    Request,
+    begin_run,
+    clear_run,
+    prepare_run,
+    read_file,
+    reserve_status,
+    take_lock,
+    write_status,
+)
 from holdfast.activities.supervision.watch_child import CommandWatch, Lease, OutputBuffer, SignalPipe
 
 _SIGNALS = 64
-TAKEN_ANSWER = "taken"
-"""The answer to a worker that wants to start what has been started."""
 
 
 def main(folder: str) -> None:
-    """Be the supervisor of the run in this folder. Never returns."""
+    """Supervise the run in this folder; the request is on standard input. Never returns."""
     refuse_dumps()
     bell = SignalPipe()
     request = Request.unpack(_read_all(0))
@@ -38,7 +49,7 @@ def _read_all(descriptor: int) -> bytes:
 
 
 def _detach_process() -> int:
-    """Let go of what our worker gave us, save the pipe it reads our answer from."""
+    """Close the streams of the worker; a descriptor of the pipe on which it reads our answer."""
     answer = os.dup(1)
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
@@ -48,7 +59,7 @@ def _detach_process() -> int:
 
 
 def _send_answer(descriptor: int, **fields: object) -> bool:
-    """Whether our worker could be told."""
+    """Whether the worker could read the answer."""
     try:
         os.write(descriptor, json.dumps(fields).encode())
         os.close(descriptor)
@@ -59,39 +70,35 @@ def _send_answer(descriptor: int, **fields: object) -> bool:
 
 def _supervise_command(folder: str, request: Request, bell: SignalPipe, answer: int) -> None:
     try:
-        lock = files.take_lock(folder)
+        lock = take_lock(folder)
     except OSError as error:
         _send_answer(answer, refused=_describe_error(error))
         return
-    if (
-        lock is None
-        or files.read_file(folder, files.RUN_FILE) is not None
-        or files.read_file(folder, files.STATUS_FILE) is not None
-    ):
+    if lock is None or read_file(folder, RUN_FILE) is not None or read_file(folder, STATUS_FILE) is not None:
         _send_answer(answer, refused=TAKEN_ANSWER)
         return
     try:
         kept, lease, child = _prepare_run(folder, request)
-    except OSError as error:  # no room, say; nothing has begun
-        files.clear_run(folder)
+    except OSError as error:  # for example no space; nothing has begun
+        clear_run(folder)
         _send_answer(answer, refused=_describe_error(error))
         return
-    # Asked before it counts, not after: whoever looks meanwhile waits, and never sees a run that is then taken back.
-    if not _send_answer(answer, started=child.pid):  # nobody is there: whoever comes next begins it
+    # Answered before the run counts: others who look meanwhile wait, and never see a run that is then withdrawn.
+    if not _send_answer(answer, started=child.pid):  # the worker is gone: the next one begins the run
         child.withdraw()
-        files.clear_run(folder)
+        clear_run(folder)
         return
-    files.begin_run(folder)
-    files.write_status(folder, _run_command(request, child, kept, lease, bell))
+    begin_run(folder)
+    write_status(folder, _run_command(request, child, kept, lease, bell))
 
 
 def _prepare_run(folder: str, request: Request) -> tuple[OutputBuffer, Lease, CommandChild]:
-    """Everything that can fail, before anything begins."""
+    """Do everything that can fail before the command begins. OSError when it fails."""
     adopt_orphans()
-    files.reserve_status(folder)
-    kept = OutputBuffer(os.path.join(folder, files.OUTPUT_FILE), request.most_bytes)
-    os.close(os.open(os.path.join(folder, files.LEASE_FILE), os.O_WRONLY | os.O_CREAT, 0o600))
-    lease = Lease(os.path.join(folder, files.LEASE_FILE), request.lease_seconds)
+    reserve_status(folder)
+    kept = OutputBuffer(os.path.join(folder, OUTPUT_FILE), request.most_bytes)
+    os.close(os.open(os.path.join(folder, LEASE_FILE), os.O_WRONLY | os.O_CREAT, 0o600))
+    lease = Lease(os.path.join(folder, LEASE_FILE), request.lease_seconds)
     child = CommandChild(request)
     own = os.getpid()
     run = {
@@ -101,14 +108,14 @@ def _prepare_run(folder: str, request: Request) -> tuple[OutputBuffer, Lease, Co
         "born": read_start_time(own),
         "command": child.pid,
     }
-    files.prepare_run(folder, {**run, "started": time.time(), "owner": request.owner or None})
+    prepare_run(folder, {**run, "started": time.time(), "owner": request.owner or None})
     return kept, lease, child
 
 
 def _run_command(
     request: Request, child: CommandChild, output: OutputBuffer, lease: Lease, bell: SignalPipe
 ) -> dict[str, object]:
-    """The command from beginning to end; what is to be known of it."""
+    """Run the command to its end; the content of status.json."""
     started = time.time()
     failure = child.release()
     watch = CommandWatch(child, output, bell, sandboxed=request.sandboxed)
@@ -130,10 +137,10 @@ def _run_command(
 
 
 def classify_end(why: str, code: int | None, failure: str, report: bytes | None) -> tuple[str, int | None, str]:
-    """Why it is over, its exit code (negative for a signal) and what went wrong with starting it.
+    """Why the command is over, its exit code (negative for a signal), and the error in starting it.
 
-    `report` is what a sandbox said. It says nothing of a command that it could not start, and tells of a signal as a
-    shell does, by a code above 128.
+    `report` is that of a sandbox, None without one. bubblewrap reports nothing for a command that it could not start,
+    and a signal like a shell does, by a code above 128.
     """
     if failure:
         return "not_started", None, failure

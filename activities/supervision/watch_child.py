@@ -1,4 +1,4 @@
-"""What a supervisor does while its command runs: keep what it says, see how it ends, and end all of it in time."""
+"""The supervisor while its command runs: it keeps the output, waits for the end, and ends the process tree."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from holdfast.activities.supervision.child import CommandChild
 
 CHUNK_SIZE = 65_536
 LOOK_SECONDS = 1.0
-"""How often the lease is looked at, at least."""
+"""The longest interval for reading the lease."""
 STEP_SECONDS = 0.02
 KILL_SECONDS = 10.0
-"""How long we go on killing. What is still there then cannot be killed, and is told of."""
+"""The time for SIGKILL to work; what is left then is reported as not ended."""
 READ_SECONDS = 5.0
-"""How long output is still read when everything has ended and somebody out of our reach goes on writing."""
+"""The time for reading output after the end, while a process out of reach goes on writing."""
 
 
 class SignalPipe:
-    """Signals, as something that can be waited for."""
+    """Makes signals readable from a descriptor (the wakeup fd of `signal`)."""
 
     def __init__(self) -> None:
         self.is_stop_requested = False
@@ -39,14 +39,14 @@ class SignalPipe:
         self.is_stop_requested = True
 
     def drain(self) -> None:
-        """Be ready for the next."""
+        """Consume the signals so far."""
         with suppress(BlockingIOError):
             while os.read(self.descriptor, 4_096):
                 pass
 
 
 class Lease:
-    """Whether somebody attends: a file that is touched. Its time is compared with itself, never with a clock."""
+    """A file that workers touch while they attend. Its time is compared with earlier times only, never with a clock."""
 
     def __init__(self, path: str, seconds: float) -> None:
         self._path = path
@@ -55,7 +55,7 @@ class Lease:
         self._since = time.monotonic()
 
     def has_run_out(self, now: float) -> bool:
-        """Has nobody touched it for too long?"""
+        """Was it last touched too long ago?"""
         touched = self._read_touch_time()
         if touched != self._touched:
             self._touched, self._since = touched, now
@@ -68,7 +68,7 @@ class Lease:
 
 
 class OutputBuffer:
-    """The output on disk, as much as there is room for. What is beyond is read, counted and dropped."""
+    """The output on disk, up to a limit. What is beyond is read, counted and dropped."""
 
     def __init__(self, path: str, limit: int) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
@@ -78,7 +78,7 @@ class OutputBuffer:
         self.error = ""
 
     def append(self, data: bytes) -> None:
-        """Add to it. Nothing is kept behind a gap."""
+        """Append data, unless some was dropped before: the file has no gap."""
         whole = self.kept_bytes == self.total_bytes
         self.total_bytes += len(data)
         if not whole:
@@ -94,7 +94,7 @@ class OutputBuffer:
 
 
 def find_end_reason(*, ended: bool, stop_requested: bool, late: bool, alone: bool) -> str | None:
-    """Why it is over now, if it is: a command that has ended by itself has ended by itself."""
+    """Why the command is over, None when it is not. Its own end takes precedence."""
     if ended:
         return "exited"
     if stop_requested:
@@ -105,7 +105,7 @@ def find_end_reason(*, ended: bool, stop_requested: bool, late: bool, alone: boo
 
 
 class CommandWatch:
-    """One command from its beginning to the end of the last process that it started."""
+    """One command, from its start to the end of the last process below it."""
 
     def __init__(self, child: CommandChild, output: OutputBuffer, bell: SignalPipe, *, sandboxed: bool) -> None:
         self._child = child
@@ -116,12 +116,12 @@ class CommandWatch:
         self._poll.register(child.output, select.POLLIN)
         self._poll.register(bell.descriptor, select.POLLIN)
         self.code: int | None = None
-        """How it exited, negative for a signal."""
+        """The exit code, negative for a signal; None while it runs."""
         self.is_childless = False
-        """Nothing is left: what our children leave behind comes to us."""
+        """No process is left. Orphans become our children, so none is missed."""
 
     def wait_until_over(self, lease: Lease, seconds: float, lease_seconds: float) -> str:
-        """Wait for whatever ends it first; which it was."""
+        """Wait for the first reason to end, and return it."""
         deadline = time.monotonic() + seconds
         look = min(LOOK_SECONDS, lease_seconds / 4)
         while True:
@@ -137,9 +137,9 @@ class CommandWatch:
             self._handle_events(min(look, deadline - now))
 
     def end_all(self, grace: float) -> int:
-        """SIGTERM to all of it, SIGKILL to what is left after the grace, until nothing is; how many could not be ended.
+        """Send SIGTERM to the process tree, and SIGKILL to what is left after `grace` seconds; the number left.
 
-        What appears during the grace is how a command cleans up, and is not told to stop as well.
+        Processes that appear during the grace get no SIGTERM: they may be how a command cleans up.
         """
         self._reap_children()
         if not self.is_childless:
@@ -156,9 +156,9 @@ class CommandWatch:
         return 0 if self.is_childless else len(list_descendants(os.getpid()))
 
     def _ask_to_end(self) -> None:
-        """Ask all of them to end. A process that was stopped is woken, or it could not hear.
+        """Send SIGTERM to the process tree. SIGCONT wakes stopped processes, which could not handle it.
 
-        Not those of a sandbox, which would take everything in it down before it was asked.
+        bubblewrap itself gets none: its end would kill everything inside before it could clean up.
         """
         for pid, parent in list_descendants(os.getpid()).items():
             if not (self._sandboxed and self._child.pid in (pid, parent)):
@@ -166,7 +166,7 @@ class CommandWatch:
                 _send_signal(pid, signal.SIGCONT)
 
     def _handle_events(self, seconds: float) -> None:
-        """Wait for something to happen, at most so long, and see to it."""
+        """Wait for output or a signal, at most this long, and handle it."""
         for descriptor, _ in self._poll.poll(max(0.0, seconds) * 1_000):
             if descriptor == self._child.output:
                 self._take_output()
@@ -175,7 +175,7 @@ class CommandWatch:
         self._reap_children()
 
     def _take_output(self) -> bool:
-        """Read once; whether there may be more."""
+        """Read output once; whether there may be more."""
         try:
             data = os.read(self._child.output, CHUNK_SIZE)
         except BlockingIOError:
@@ -188,7 +188,7 @@ class CommandWatch:
         return True
 
     def _drain_output(self) -> None:
-        """Whoever wrote has ended, so everything is there to be read."""
+        """Read the rest of the output, after the writers have ended."""
         deadline = time.monotonic() + READ_SECONDS
         while self._take_output() and time.monotonic() < deadline:
             pass

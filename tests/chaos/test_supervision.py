@@ -16,10 +16,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.activities.process.proc import MAIN_SCRIPT
-from holdfast.activities.supervision.run_request import Request
-from holdfast.activities.supervision.run_status import RunEnd
+from holdfast.activities.supervision.run_protocol import Request
 from holdfast.activities.supervision.runs import Runs
-from holdfast.activities.supervision.supervised_run import SupervisedRun
+from holdfast.activities.supervision.supervised_run import RunEnd, SupervisedRun
 from holdfast.domain.calls.tool import ToolFailure
 from tests.support.marks import alive, until
 from tests.unit.activities.supervision.test_supervisor import Place, bounded, said

@@ -34,8 +34,8 @@ from holdfast.activities.builtin.shell_background import ReadCommand
 from holdfast.activities.gate.approval_checks import is_approved
 from holdfast.activities.process.output_store import OutputStore
 from holdfast.activities.supervision.attendant import Attendant
-from holdfast.activities.supervision.run_status import CommandOwner
 from holdfast.activities.supervision.runs import Runs
+from holdfast.activities.supervision.supervised_run import CommandOwner
 from holdfast.activities.turn_starts import TurnStart, TurnStarts
 from holdfast.config.address_rules import AddressRules
 from holdfast.config.named_files import NamedFiles
@@ -378,7 +378,7 @@ async def test_S36_however_many_commands_are_asked_about_each_is_looked_at_once(
         looked.append(folder)
         return True
 
-    monkeypatch.setattr("holdfast.activities.supervision.run_folder.is_held", held)
+    monkeypatch.setattr("holdfast.activities.supervision.run_protocol.is_held", held)
     client: Any = SimpleNamespace(namespace="default")
     attendant = Attendant(client, Runs(tmp_path), "q")
     asked = BackgroundCommands(turn="turn", handles=(*names, "*", "../x", "") * 20_000)

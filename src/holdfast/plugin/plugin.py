@@ -43,8 +43,7 @@ from holdfast.activities.process.command import withhold_variables
 from holdfast.activities.process.output_store import OutputStore
 from holdfast.activities.registry.registry import Registry
 from holdfast.activities.supervision.attendant import Attendant
-from holdfast.activities.supervision.launch import explain_unsupported
-from holdfast.activities.supervision.placement import Placement
+from holdfast.activities.supervision.launch import Placement, explain_unsupported
 from holdfast.activities.supervision.runs import open_runs, open_sandbox
 from holdfast.activities.tool_activities import ToolActivities
 from holdfast.activities.turn_starts import TurnStarts

@@ -24,8 +24,7 @@ async def _examine_sandbox(around: CheckContext) -> list[Finding]:
 
 
 async def _examine_supervisors(around: CheckContext) -> list[Finding]:
-    from holdfast.activities.supervision.launch import explain_unsupported
-    from holdfast.activities.supervision.placement import find_placement
+    from holdfast.activities.supervision.launch import explain_unsupported, find_placement
 
     if why := explain_unsupported():
         return [warning(f"commands end with their worker: {why}", "run workers on Linux")]

@@ -15,9 +15,9 @@ import pytest
 
 from holdfast.activities.process.command import Command, build_environment
 from holdfast.activities.process.proc import list_descendants
-from holdfast.activities.supervision.run_status import RunEnd
 from holdfast.activities.supervision.runs import Runs
 from holdfast.activities.supervision.sandbox import BASE_OPTIONS, Sandbox, SandboxLayout, build_bwrap_words
+from holdfast.activities.supervision.supervised_run import RunEnd
 from holdfast.domain.calls.tool import ToolFailure
 from tests.support.marks import alive, marked, until
 from tests.support.programs import require_program

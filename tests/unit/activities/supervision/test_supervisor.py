@@ -17,11 +17,10 @@ import pytest
 
 from holdfast.activities.process.command import Command, build_environment
 from holdfast.activities.process.proc import is_supervisor, list_descendants, read_start_time
-from holdfast.activities.supervision import run_folder as files
+from holdfast.activities.supervision import run_protocol as files
 from holdfast.activities.supervision.command_call import run_supervised
-from holdfast.activities.supervision.run_status import RunEnd
 from holdfast.activities.supervision.runs import Runs
-from holdfast.activities.supervision.supervised_run import SupervisedRun
+from holdfast.activities.supervision.supervised_run import RunEnd, SupervisedRun
 from holdfast.domain.calls.tool import ToolFailure
 from tests.support.marks import PATIENCE, alive, marked, until
 from tests.unit.activities.builtin.test_shell import ESCAPES, STUBBORN

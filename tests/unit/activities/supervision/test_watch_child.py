@@ -12,9 +12,9 @@ import pytest
 
 import holdfast
 from holdfast.activities.process.proc import MAIN_SCRIPT, list_descendants, read_start_time
-from holdfast.activities.supervision import run_folder as files
+from holdfast.activities.supervision import run_protocol as files
 from holdfast.activities.supervision.launch import explain_unsupported
-from holdfast.activities.supervision.run_request import Request
+from holdfast.activities.supervision.run_protocol import Request
 from holdfast.activities.supervision.supervisor import classify_end
 from holdfast.activities.supervision.watch_child import Lease, OutputBuffer, find_end_reason
 

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.activities.builtin.shell import Shell
 from holdfast.activities.process.output_store import OutputStore
-from holdfast.activities.supervision import working_directory
+from holdfast.activities.supervision import run_protocol
 from holdfast.activities.supervision.runs import Runs
 from holdfast.activities.supervision.sandbox import Sandbox
 from holdfast.domain.calls.tool import Invocation, ToolFailure
@@ -62,12 +62,12 @@ def left(result: Result) -> str | None:
     "command", ["cd sub", "make && cd sub", "(cd sub)", "pushd sub", "popd", "ls;cd", "if cd sub; then :; fi", "\ncd\n"]
 )
 def test_command_with_a_word_that_moves_is_followed(command: str) -> None:
-    assert working_directory.may_move(command)
+    assert run_protocol.may_move(command)
 
 
 @pytest.mark.parametrize("command", ["ls", "cdrecord x", "abcd", "run --cd", "cd-rom", "./xcd", "popd_x"])
 def test_others_run_as_they_are(command: str) -> None:
-    assert not working_directory.may_move(command)
+    assert not run_protocol.may_move(command)
 
 
 @pytest.mark.parametrize(
@@ -79,16 +79,16 @@ def test_others_run_as_they_are(command: str) -> None:
         (b"", ""),
         (b"a/b\n", ""),
         (b"/\xff\n", ""),
-        (b"/" + b"a" * working_directory.FOLDER_LIMIT, ""),
+        (b"/" + b"a" * run_protocol.FOLDER_LIMIT, ""),
     ],
 )
 def test_what_is_told_is_a_path_or_nothing(told: bytes, folder: str) -> None:
     receiving, sending = os.pipe()
     os.set_blocking(receiving, False)
     os.write(sending, told)
-    assert working_directory.read_folder(receiving) == folder
+    assert run_protocol.read_folder(receiving) == folder
     os.close(sending)
-    assert working_directory.read_folder(receiving) in ("", "a"), "and no more than that"
+    assert run_protocol.read_folder(receiving) in ("", "a"), "and no more than that"
     os.close(receiving)
 
 

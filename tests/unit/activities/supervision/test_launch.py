@@ -6,13 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.activities.supervision.placement import (
-    Placement,
-    find_placement,
-    is_in_container,
-    parse_manager,
-    parse_unit,
-)
+from holdfast.activities.supervision.launch import Placement, find_placement, is_in_container, parse_manager, parse_unit
 
 SERVICE = "0::/system.slice/holdfast.service\n"
 OF_A_USER = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/holdfast.service\n"
