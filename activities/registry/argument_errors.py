@@ -1,4 +1,4 @@
-"""What is wrong with arguments, one line per problem: `limit: must be an integer, not "ten"`.
+"""The messages about invalid arguments, one line per problem: `limit: must be a whole number, not "ten"`.
 
 The same words whether pydantic or a JSON schema found it. Values are cut: a model that sent a megabyte does not need
 it back.
@@ -64,7 +64,7 @@ _PYDANTIC_PREFIX = re.compile(r"^(?:Value error, |(?:Input|Value|String|Bytes|Li
 
 
 def describe_model_errors(error: ValidationError, arguments: JsonValue, parameters: JsonValue) -> Iterator[str]:
-    """What pydantic found. Several types that one value could have had are one problem."""
+    """One line per problem that pydantic found. Several types that a value may have are one problem."""
     wanted: dict[str, list[str]] = {}
     lines: dict[str, str] = {}
     for item in error.errors(include_url=False):
@@ -83,7 +83,7 @@ def describe_model_errors(error: ValidationError, arguments: JsonValue, paramete
 def describe_schema_errors(
     error: jsonschema_rs.ValidationError, arguments: JsonValue, parameters: JsonValue
 ) -> Iterator[str]:
-    """What a JSON schema found."""
+    """One line or more for a problem that the validator of JSON schemas found."""
     path = _resolve_keys(error.instance_path, arguments)
     where = format_place(path)
     match error.kind:
@@ -105,7 +105,7 @@ def describe_schema_errors(
 
 
 def format_place(path: Iterable[str | int]) -> str:
-    """Where in the arguments: `edits[2].path`. Of a long way its end."""
+    """A place in the arguments: `edits[2].path`. Of a long path its end."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{shorten_text(step, 100)}" for step in path)
     text = text.removeprefix(".") or WHOLE_NAME
     return text if len(text) <= PLACE_LIMIT else f"…{text[-PLACE_LIMIT:]}"
@@ -144,7 +144,7 @@ def _describe_item(item: ErrorDetails, path: Sequence[str | int], given: str, pa
 
 
 def _describe_kind(error: jsonschema_rs.ValidationError) -> str:
-    """The words pydantic has for it, or else the validator's own."""
+    """A problem in the words that pydantic has for it, else in the validator's own."""
     match error.kind:
         case Kind.Minimum(limit):
             return f"must be greater than or equal to {limit}"
@@ -194,7 +194,7 @@ def _describe_options(options: Sequence[object], given: object) -> str:
 
 
 def _parse_options(expected: str) -> list[object]:
-    """What pydantic says may stand there, `'a', 'b' or 3`, as values; nothing when that cannot be told."""
+    """The values in pydantic's list of what is expected, `'a', 'b' or 3`; empty when it cannot be parsed."""
     with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
         found = ast.literal_eval(f"[{', '.join(expected.rsplit(' or ', 1))}]")
         return list(found)
@@ -208,7 +208,7 @@ def _join_types(types: Iterable[str]) -> str:
 def _describe_alternatives(
     error: jsonschema_rs.ValidationError, branches: Any, arguments: JsonValue, parameters: JsonValue
 ) -> Iterator[str]:
-    """Of several ways to be right, the one that was missed by least; when all are only about the type, the types."""
+    """The problems of the alternative with the fewest; the wanted types when all alternatives are only about these."""
     where, given = format_place(_resolve_keys(error.instance_path, arguments)), quote_value(error.instance)
     missed = [list(branch) for branch in branches if branch]
     types = [[kind for problem in branch for kind in _list_wanted_types(problem, error)] for branch in missed]
@@ -224,7 +224,7 @@ def _describe_alternatives(
 
 
 def _list_wanted_types(problem: jsonschema_rs.ValidationError, whole: jsonschema_rs.ValidationError) -> list[str]:
-    """The types that the whole value should have had, not something inside it."""
+    """The types that the whole value should have had; empty for a problem of something inside it."""
     match problem.kind:
         case Kind.Type(types) if len(problem.instance_path) == len(whole.instance_path):
             return list(types)
@@ -232,12 +232,12 @@ def _list_wanted_types(problem: jsonschema_rs.ValidationError, whole: jsonschema
 
 
 def _is_other_kind(problem: jsonschema_rs.ValidationError) -> bool:
-    """Is this about a value that tells forms apart (`"kind": "circle"`)? Then another form was meant."""
+    """Is this about a value that discriminates between alternatives (`"kind": "circle"`)? Then another was meant."""
     return isinstance(problem.kind, Kind.Constant | Kind.Enum)
 
 
 def _resolve_path(item: ErrorDetails, arguments: JsonValue) -> tuple[str | int, ...]:
-    """The way to a problem through what was given: pydantic's own also names the forms it tried on the way."""
+    """The path of a problem in the arguments: pydantic's own also names the alternatives that it tried."""
     path: list[str | int] = []
     value: Any = arguments
     for step in item["loc"]:
@@ -250,7 +250,7 @@ def _resolve_path(item: ErrorDetails, arguments: JsonValue) -> tuple[str | int, 
 
 
 def _resolve_keys(path: Iterable[str | int], arguments: JsonValue) -> tuple[str | int, ...]:
-    """The way to a problem: the validator takes a key made of digits for an index."""
+    """The path of a problem in the arguments: the validator takes a key made of digits for an index."""
     steps: list[str | int] = []
     value: Any = arguments
     for step in path:
@@ -263,7 +263,7 @@ def _resolve_keys(path: Iterable[str | int], arguments: JsonValue) -> tuple[str 
 
 
 def _list_known(parameters: JsonValue, path: Iterable[str | int]) -> list[str]:
-    """The properties that what is at this place in the arguments may have, in any of its forms."""
+    """The properties that the value at this place may have, in any of its alternatives."""
     forms = _list_forms([parameters], parameters)
     for step in path:
         forms = _list_forms([_find_below(form, step) for form in forms], parameters)
@@ -277,7 +277,7 @@ def _find_below(form: dict[str, Any], step: str | int) -> object:
 
 
 def _list_forms(schemas: list[Any], root: JsonValue) -> list[dict[str, Any]]:
-    """These schemas, and those that they refer to or choose from."""
+    """These schemas, and those that they refer to or choose between."""
     found: list[dict[str, Any]] = []
     for schema in schemas:
         if not isinstance(schema, dict) or any(schema is known for known in found) or len(found) > FORMS_LIMIT:

@@ -1,7 +1,7 @@
-"""Checking arguments, against a pydantic model or a JSON schema, with one language for what is wrong (S6).
+"""Arguments are checked against a pydantic model or a JSON schema, with the same messages for both (S6).
 
-A JSON schema must be about an object, and refer to nothing outside itself. It may be a stranger's, and is checked aside
-(`json_schema.py`); a model is our own code, or its user's.
+A JSON schema must be of type object, and refer to nothing outside itself. It may be a stranger's, and is checked in
+another process (`json_schema.py`); a model is our own code, or that of whoever runs the worker.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from holdfast.util.text import remove_invisible
 
 PROBLEMS_SHOWN = 8
 PARAMETERS_SHOWN = 40
-NOT_JSON = "arguments: hold a number that is none, half a character, or too many levels: JSON cannot say that"
+NOT_JSON = "arguments: JSON cannot represent them: they hold NaN, infinity, a lone surrogate or too many levels"
 
 
 class CheckedArguments(NamedTuple):
-    """Arguments that fit: as they are written down and shown, and as the tool is given them."""
+    """Arguments that fit: as they are recorded and shown, and as the tool is given them."""
 
     written: dict[str, JsonValue]
     given: Any
 
 
 class InvalidArguments(ValueError):
-    """What is wrong with some arguments, in words a model can act on."""
+    """Arguments do not fit. The message says what is wrong in words that a model can act on."""
 
 
 class Schema(Protocol):
     """What arguments must look like."""
 
     def check(self, arguments: JsonValue) -> CheckedArguments:
-        """The arguments, or InvalidArguments."""
+        """Check arguments; InvalidArguments when they do not fit."""
 
 
 def strip_invisible(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """A stranger's schema whose words hold nothing that a model reads and a person does not see."""
+    """A stranger's schema without the characters in its texts that a model reads and a person does not see."""
     return (
         dict(schema) if is_too_deep(dict(schema)) else {name: _strip_value(item, name) for name, item in schema.items()}
     )
@@ -59,9 +59,9 @@ def _strip_value(value: JsonValue, name: str = "") -> JsonValue:
 
 
 def build_schema(tool: Tool, declaration: Declaration) -> Schema:
-    """The schema of a tool that declares itself so; BadInput when it cannot be used.
+    """Build the schema of a declared tool; BadInput when it cannot be used.
 
-    That of a server's tool is compiled when it is needed: there may be a thousand, and whoever lists them has tried.
+    That of a server's tool is compiled when it is needed: there may be a thousand, and listing them has tried each.
     """
     if isinstance(tool.Parameters, type):
         return ModelSchema(tool.Parameters, declaration.parameters)
@@ -72,7 +72,10 @@ def build_schema(tool: Tool, declaration: Declaration) -> Schema:
 
 
 async def check_arguments(schema: Schema, arguments: JsonValue) -> CheckedArguments:
-    """The arguments, or InvalidArguments; BadInput when the schema cannot be used. Keeps nobody waiting."""
+    """Check arguments without blocking the event loop.
+
+    InvalidArguments when they do not fit, BadInput when the schema cannot be used.
+    """
     if isinstance(schema, JsonSchema):
         return await asyncio.get_running_loop().run_in_executor(CHECK_EXECUTOR, schema.check, arguments)
     return schema.check(arguments)
@@ -86,9 +89,12 @@ class ModelSchema:
         self._parameters = parameters
 
     def check(self, arguments: JsonValue) -> CheckedArguments:
-        """Read, write down and read again: what is shown is what would run."""
+        """Parse, serialise and parse again, so that what is shown is what would run.
+
+        InvalidArguments when they do not fit; TypeError when the model does not survive being serialised.
+        """
         try:
-            # By either name, since the executing worker reads what is written here, and an alias may be for reading.
+            # By either name: the executing worker parses what is serialised here; an alias may be for parsing alone.
             given = self._model.model_validate(arguments, by_alias=True, by_name=True)
             written = given.model_dump(mode="json", exclude_unset=True, by_alias=True)
             parsed = self._model.model_validate(written, by_alias=True, by_name=True)
@@ -105,21 +111,21 @@ class ModelSchema:
 
 
 class JsonSchema:
-    """A JSON schema. What it is given is what it gives: a schema converts nothing."""
+    """A JSON schema, which converts nothing."""
 
     def __init__(self, parameters: Mapping[str, JsonValue]) -> None:
-        """BadInput when it is not about an object."""
+        """BadInput when the schema is not of type object."""
         self._parameters = dict(parameters)
         if self._parameters.get("type", "object") != "object":
             raise BadInput("the schema of a tool's parameters must be of type object")
         self._schema = CheckedSchema(self._parameters, "its parameters", all_problems=True)
 
     def compile(self) -> None:
-        """BadInput when it cannot be used. Blocks."""
+        """Compile the schema; BadInput when it cannot be used. Blocks."""
         self._schema.compile()
 
     def check(self, arguments: JsonValue) -> CheckedArguments:
-        """Every problem at once. Blocks: see `check_arguments`."""
+        """Check arguments; InvalidArguments with every problem. Blocks: see `check_arguments`."""
         problems = self._find_problems(arguments)
         if problems or not isinstance(arguments, dict):
             raise InvalidArguments(_join_problems(problems, self._parameters))

@@ -1,10 +1,9 @@
-"""Tools that a command lists and runs: their discovery, and their definitions.
+"""Tools that one command declares and another runs (S38).
 
-discovery_command          prints the declarations: a JSON array of them, bare or wrapped in `functionDeclarations`
+    discovery_command          prints the declarations: a JSON array of them, bare or wrapped in `functionDeclarations`
     call_command NAME          gets the arguments as JSON on standard input; what it prints is the result
 
-Both are bounded in time and output and die with their process trees. A discovery that breaks is an error of its own
-source: its tools are not there, and the reason is told.
+Both are bounded in time and output and end with their process trees. A discovery that fails costs only its own source.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ from holdfast.errors import BadInput
 from holdfast.util.text import remove_invisible, shorten_text, strip_controls
 
 OUTPUT_LIMIT = 4_000_000
-"""Bytes a discovery may print."""
+"""Bytes that a discovery may print."""
 TOOLS_LIMIT = 1_000
 ERRORS_KEPT = 2_000
-"""The end of what it says on standard error, in bytes."""
+"""Bytes that are kept of the end of its standard error."""
 _TYPES = {"OBJECT", "ARRAY", "STRING", "NUMBER", "INTEGER", "BOOLEAN", "NULL"}
 _WRAPPERS = ("functionDeclarations", "function_declarations")
 
 
 class DiscoveredDeclaration(Data):
-    """One declaration, by any of the names in use for its fields."""
+    """One declaration, with any of the names in use for its fields."""
 
     name: str
     description: str = ""
@@ -59,7 +58,7 @@ class DiscoveredDeclaration(Data):
     @model_validator(mode="before")
     @classmethod
     def _drop_nulls(cls, value: Any) -> Any:
-        """What is null was left out: `"parameters": null` is how some say that there are none."""
+        """A null counts as left out: some print `"parameters": null` for a tool without any."""
         return {key: given for key, given in value.items() if given is not None} if isinstance(value, dict) else value
 
     @field_validator("parameters")
@@ -69,7 +68,7 @@ class DiscoveredDeclaration(Data):
 
 
 def _lower_schema(value: JsonValue, key: str = "") -> JsonValue:
-    """A schema whose types are as JSON schema writes them: some APIs write `"type": "OBJECT"`."""
+    """The schema with its types in lower case: some APIs write `"type": "OBJECT"`."""
     if isinstance(value, dict):
         return {name: _lower_schema(given, name) for name, given in value.items()}
     if isinstance(value, list):
@@ -78,13 +77,19 @@ def _lower_schema(value: JsonValue, key: str = "") -> JsonValue:
 
 
 async def discover_tools(settings: DiscoverySettings, outputs: OutputStore) -> list[Tool | BadInput]:
-    """The tools a source declares, and why others are none; BadInput when it does not declare anything properly."""
+    """Run a discovery: the tools that it declares, and a BadInput for each invalid declaration.
+
+    Raises BadInput when the command fails or does not print declarations.
+    """
     found = read_declarations(await _run_discovery(settings))
     return [item if isinstance(item, BadInput) else DiscoveredTool(settings, item, outputs) for item in found]
 
 
 def read_declarations(text: str) -> list[DiscoveredDeclaration | BadInput]:
-    """What a discovery printed, one by one; BadInput when that is not declarations."""
+    """The declarations that a discovery printed, and a BadInput for each invalid one.
+
+    Raises BadInput when it did not print declarations at all.
+    """
     try:
         value = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -98,12 +103,12 @@ def read_declarations(text: str) -> list[DiscoveredDeclaration | BadInput]:
 
 
 def _refuse_constant(name: str) -> None:
-    """Python would read these; a digest of a declaration could not be made of them."""
+    """Python parses NaN and Infinity; no digest could be made of a declaration that holds one."""
     raise ValueError(f"{name} is not JSON")
 
 
 def _unwrap_items(value: Any) -> Iterator[Any]:
-    """Declarations, whatever they are wrapped in: arrays, `functionDeclarations`, `{"type": "function", …}`."""
+    """The declarations in arrays, `functionDeclarations`, `tools` and `{"type": "function", …}`."""
     if isinstance(value, list):
         for item in value:
             yield from _unwrap_items(item) if isinstance(item, dict) else (item,)
@@ -127,7 +132,7 @@ def _parse_declaration(item: Any, place: int) -> DiscoveredDeclaration | BadInpu
 
 
 async def _run_discovery(settings: DiscoverySettings) -> str:
-    """Run the discovery command; what it printed."""
+    """Run the discovery command and return what it printed; BadInput when it fails."""
     printed, said = bytearray(), bytearray()
     too_much = asyncio.Event()
 
@@ -166,7 +171,7 @@ async def _run_discovery(settings: DiscoverySettings) -> str:
 
 
 async def _run_unless(event: asyncio.Event, work: Coroutine[Any, Any, int]) -> int | None:
-    """What `work` gives; None when the event came first, and `work` has been stopped."""
+    """The result of `work`; None when the event came first, and `work` has been stopped."""
     working, waiting = asyncio.create_task(work), asyncio.create_task(event.wait())
     try:
         await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -183,7 +188,7 @@ def _describe_errors(printed: bytearray) -> str:
 
 
 class DiscoveredTool(Tool):
-    """Declared by one command, run by another."""
+    """A tool that one command declares and another runs."""
 
     checks_quickly = True
 

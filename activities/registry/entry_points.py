@@ -1,7 +1,7 @@
-"""Where tools come from that are neither built in nor given in code: packages that offer some, modules that are named.
+"""Tools that are loaded from installed packages (entry points) and from modules that the settings name.
 
-What cannot be loaded is remembered with its reason, and costs nobody else anything: other people's code may do
-anything when it is imported, including leaving the process.
+A source that cannot be loaded is recorded in the registry with the reason, and costs no other source anything: other
+people's code may do anything when it is imported, exit included.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from holdfast.errors import BadInput
 from holdfast.util.text import exception_text
 
 ENTRY_POINT_GROUP = "holdfast.tools"
-"""The entry points by which a package offers tools."""
+"""The group of entry points by which a package offers tools."""
 
 
 def load_entry_points(registry: Registry) -> None:
-    """Take in what installed packages offer."""
+    """Register the tools of installed packages. Never raises: a problem is recorded in the registry."""
     for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: (point.name, point.value)):
         _load_tools(registry, f"package {_format_package(point)} ({point.value})", point.load)
 
 
 def load_module(registry: Registry, reference: str, folder: Path | None = None) -> None:
-    """Take in what `module:name` is: a tool, several, or a function that makes them.
+    """Register what `module:name` names: a tool, several, or a function that makes them.
 
-    A module that is not installed is looked for in `folder`.
+    A module that is not installed is looked for in `folder`. Never raises: a problem is recorded in the registry.
     """
     if folder and str(folder) not in sys.path:
         sys.path.append(str(folder))
@@ -40,7 +40,10 @@ def load_module(registry: Registry, reference: str, folder: Path | None = None) 
 
 
 def collect_tools(found: object) -> list[Tool]:
-    """A tool, a tool's class, a list of them, or a function that makes any of these. BadInput for anything else."""
+    """The tools in an object: a tool, a tool's class, a list of them, or a function that makes any of these.
+
+    BadInput for anything else.
+    """
     if isinstance(found, Tool):
         return [found]
     if isinstance(found, type) and issubclass(found, Tool):
@@ -53,7 +56,7 @@ def collect_tools(found: object) -> list[Tool]:
 
 
 def _call_maker(maker: Callable[..., object]) -> object:
-    """What a function without parameters makes; one with some was meant to be a tool itself."""
+    """The result of a function without parameters; BadInput for one with some, which was meant to be a tool itself."""
     name = getattr(maker, "__name__", repr(maker))
     try:
         needed = [item for item in signature(maker).parameters.values() if item.default is item.empty]
@@ -76,7 +79,7 @@ def _load_tools(registry: Registry, source: str, load: Callable[[], object]) -> 
 
 
 def _locate_error(error: BaseException) -> str:
-    """Where other people's code broke; nothing when it was ours that found it wanting."""
+    """The place in other people's code that raised; empty for an error of our own checks."""
     frames = extract_tb(error.__traceback__)
     inside = frames[-1] if frames and not isinstance(error, BadInput | ModuleNotFoundError | SyntaxError) else None
     return f" ({inside.filename}, line {inside.lineno})" if inside else ""

@@ -1,6 +1,6 @@
-"""JSON schemas that strangers wrote, kept here and checked aside: what takes too long is a problem of its own tool.
+"""JSON schemas of strangers, compiled and checked in another process: a slow schema costs only its own tool.
 
-One check at a time, in a thread of its own, so that whoever waits for one keeps nobody else from working.
+One check at a time, which blocks the thread that asks: on an event loop, use `CHECK_EXECUTOR`.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from holdfast.util.json_values import digest_canonical
 SCHEMA_LIMIT = 262_144
 """Bytes of a schema."""
 CPU_SECONDS = 1.0
-"""Of one check, or of compiling one schema."""
+"""CPU time of one check, or of compiling one schema."""
 MAX_DEATHS = 3
-"""Of the process that checks, by one schema. Then it is not tried any more: others wait for the same process."""
+"""How often one schema may kill the process. Then it is not tried any more: others wait for the same process."""
 SCHEMA_PROCESS = HelperProcess("holdfast.activities.registry.json_schema_worker", cpu_seconds=CPU_SECONDS)
 CHECK_EXECUTOR = ThreadPoolExecutor(1, thread_name_prefix="holdfast-schemas")
 
 
 class SchemaTooHard(BadInput):
-    """A schema that takes longer to check than anybody should wait."""
+    """A schema takes more than `CPU_SECONDS` to compile or to check."""
 
 
 class CheckedSchema:
-    """One schema. `all_problems`: all that is wrong with a value, else only the first thing."""
+    """One schema. `all_problems`: a check finds all problems of a value, in words for a model, else only the first."""
 
     def __init__(self, schema: Mapping[str, JsonValue], what: str, *, all_problems: bool) -> None:
-        """BadInput when it can be no schema; `what` it is the schema of."""
+        """`what` it is the schema of, for messages. BadInput when JSON cannot represent it, or it is too large."""
         self._what = what
         self._all_problems = all_problems
         self._schema = dict(schema)
@@ -43,16 +43,16 @@ class CheckedSchema:
             size = len(json.dumps(self._schema, allow_nan=False, ensure_ascii=False).encode())
             self._key = digest_canonical([self._schema, all_problems])
         except (ValueError, TypeError, RecursionError):
-            raise BadInput(f"the schema of {what} cannot be used: JSON cannot say it") from None
+            raise BadInput(f"the schema of {what} cannot be used: JSON cannot represent it") from None
         if size > SCHEMA_LIMIT:
             raise BadInput(f"the schema of {what} is over {SCHEMA_LIMIT:,} bytes")
 
     def compile(self) -> None:
-        """BadInput when it cannot be used. Blocks."""
+        """Compile the schema; BadInput when it cannot be used. Blocks."""
         self._ask_process({"schema": self._schema})
 
     def find_problems(self, value: JsonValue) -> list[str]:
-        """What is wrong with a value that JSON can say. BadInput when the schema cannot be used. Blocks."""
+        """The problems of a value that JSON can represent. BadInput when the schema cannot be used. Blocks."""
         answer = self._ask_process({"value": value})
         if answer.get("unknown"):
             answer = self._ask_process({"schema": self._schema, "value": value})

@@ -1,7 +1,7 @@
-"""JSON schemas, compiled and checked in a process of their own (`arguments.py` asks it).
+"""The program that compiles and checks JSON schemas, in a process of its own (`json_schema.py` asks it).
 
-A schema of two kilobytes can take hours to compile or to check, and the interpreter cannot be used meanwhile. Here
-that ends the process. Nothing here fetches anything.
+A schema of two kilobytes can take hours to compile or to check, and blocks the interpreter meanwhile. Here that ends
+the process. No reference is fetched from anywhere.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from holdfast.activities.registry.argument_errors import MASK, describe_schema_e
 from holdfast.util.text import shorten_text
 
 MAX_KNOWN = 5_000
-"""Compiled schemas that are remembered."""
+"""Compiled schemas that are kept."""
 BACKTRACK_LIMIT = 100_000
 _WORDS_LIMIT = 300
 
@@ -28,7 +28,9 @@ _known_schemas: dict[str, _KnownSchema] = {}
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """What is wrong with a value, by the schema of this key; `unknown` when that has to be told again."""
+    """Answer a request: the `problems` of a value by the schema with this key, `unknown` when the schema must be sent
+    again, or `unusable` with the reason.
+    """
     key = request["key"]
     if "schema" in request:
         try:
@@ -50,13 +52,13 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _list_problems(known: _KnownSchema, arguments: Any) -> dict[str, Any]:
-    """Everything that is wrong with arguments, for a model."""
+    """All problems of arguments, for a model."""
     errors = known.validator.iter_errors(arguments)
     return {"problems": [line for error in errors for line in describe_schema_errors(error, arguments, known.schema)]}
 
 
 def _find_problem(known: _KnownSchema, value: Any) -> dict[str, Any]:
-    """The first thing that is wrong with a result, for a person."""
+    """The first problem of a result, for a person."""
     error = next(iter(known.validator.iter_errors(value)), None)
     if error is None:
         return {"problems": []}
@@ -78,7 +80,7 @@ def _compile_schema(schema: dict[str, Any]) -> jsonschema_rs.Validator:
 
 
 def _describe_error(error: ValueError) -> str:
-    """The first line of what the validator says of a schema, and where in the schema it is."""
+    """The first line of the validator's message about a schema, and the place in the schema."""
     message = shorten_text(str(getattr(error, "message", None) or error).splitlines()[0], _WORDS_LIMIT)
     if not isinstance(error, jsonschema_rs.ValidationError) or not error.instance_path:
         return message

@@ -1,11 +1,11 @@
-"""The catalogue of tools a worker has, and where each comes from.
+"""The tools of a worker by name, and the source of each.
 
-Names are unique: a second tool of the same name is refused, and both sources are named. A source that brings nothing
-usable (a package that does not load, a discovery that hangs) is remembered with its reason and costs nobody else
+Names are unique: a second tool of the same name is refused, and the message names both sources. A source without usable
+tools (a package that does not load, a discovery that hangs) is recorded with the reason and costs no other source
 anything.
 
-Most sources bring their tools once. One that lives (an MCP server) replaces all of its own at a time, so that whoever
-looks sees them as they were or as they are.
+Most sources bring their tools once. An MCP server replaces all of its own at a time, so that readers see them as they
+were before or as they are after.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TOOL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]*")
 
 @dataclass(frozen=True)
 class RegisteredTool:
-    """A tool that was taken in: what it said of itself then is what counts."""
+    """A registered tool, with the declaration that it made when it was registered: that one counts."""
 
     tool: Tool
     declaration: Declaration
@@ -45,21 +45,21 @@ class RegisteredTool:
 
 @dataclass(frozen=True)
 class MissingSource:
-    """Of a source that is not there now: which tools it would have, and what their calls end with."""
+    """A source that is not available now: which tools it would have, and how calls of these end."""
 
     prefix: str
-    """What the names of its tools begin with."""
+    """The prefix of the names of its tools."""
     error: str
-    """The type of the error."""
+    """The type of the error that calls of its tools end with."""
     come: Callable[[], Awaitable[None]]
-    """Bring it, if that can be done soon."""
+    """Wait a little for the source."""
     pending: bool = False
-    """It may still come, and nobody needs to hear of it who does not ask for it."""
+    """It is still expected, and is no problem to be shown."""
 
 
 @dataclass(frozen=True)
 class SourceProblem:
-    """Why a source, or one tool of it, is not there."""
+    """Why a source, or one tool of it, is not available."""
 
     source: str
     reason: str
@@ -74,17 +74,17 @@ class Registry:
         self._problems: list[SourceProblem] = []
         self._digest: str | None = None
         self.disabled: frozenset[str] = frozenset()
-        """Names that no source may bring later."""
+        """Names under which no source may register a tool later."""
         for tool in tools:
             self.add(tool, source)
 
     @property
     def problems(self) -> list[SourceProblem]:
-        """What is not there, and why."""
+        """The sources and tools that are not available, with the reasons."""
         return [problem for problem in self._problems if not (problem.missing and problem.missing.pending)]
 
     def explain_missing(self, name: str) -> CallError | None:
-        """Why a tool of this name is not there, if one could be."""
+        """The error for a call of a tool whose source is not available now; None when no such source is known."""
         problem = self._find_missing_problem(name)
         if problem is None or problem.missing is None:
             return None
@@ -92,16 +92,16 @@ class Registry:
         return CallError(type=problem.missing.error, message=message)
 
     def _find_missing_problem(self, name: str) -> SourceProblem | None:
-        """What is wrong with the source that would have this tool."""
+        """The problem of the source that would have this tool."""
         return next((one for one in self._problems if one.missing and name.startswith(one.missing.prefix)), None)
 
     def is_source_missing(self, name: str) -> bool:
-        """Is a source not there that may have a tool of this name, or, where it has a `*`, of such a name?"""
+        """Is a source not available that may have a tool of this name, or one that matches this pattern?"""
         away = any(problem.missing for problem in self._problems)
         return self._find_missing_problem(name) is not None or ("*" in name and away)
 
     def add(self, tool: Tool, source: str = IN_CODE) -> None:
-        """Take a tool in; BadInput when it cannot be used or its name is taken."""
+        """Register a tool; BadInput when it cannot be used or its name is taken."""
         self._add_entry(_build_entry(tool, source))
 
     def _add_entry(self, entry: RegisteredTool) -> None:
@@ -114,9 +114,9 @@ class Registry:
     def replace_source(
         self, source: str, tools: Iterable[Tool], problems: Iterable[SourceProblem] = (), made: Registry | None = None
     ) -> None:
-        """Everything that a source has now, in the place of what it had. Names that others have stay theirs.
+        """Replace all tools and problems of a source. A name that another source has stays with that.
 
-        `made` has taken some of them in already: what takes long was done there.
+        `made` has registered some of these tools before: building their entries takes long and is not repeated.
         """
         found = Registry()
         found._entries = {name: entry for name, entry in self._entries.items() if entry.source != source}
@@ -131,9 +131,9 @@ class Registry:
         self._entries, self._digest = found._entries, None
 
     def offer(self, tool: Tool, source: str, made: Registry | None = None) -> None:
-        """Take a tool in if that can be done; remember why not otherwise. For what other people wrote.
+        """Register a tool of other people, or record why it cannot be used. Never raises BadInput.
 
-        It may have been taken in before by `made`.
+        `made`: see `replace_source`.
         """
         ready = made.get(tool.name) if made else None
         try:
@@ -142,31 +142,31 @@ class Registry:
             self.refuse(source, str(error))
 
     def refuse(self, source: str, reason: str) -> None:
-        """Remember why a source, or one tool of it, is not there."""
+        """Record why a source, or one tool of it, is not available."""
         self._problems.append(build_problem(source, reason))
 
     def remove(self, name: str) -> bool:
-        """Take a tool out; False when there was none."""
+        """Remove a tool; False when there was none."""
         self._digest = None
         return self._entries.pop(name, None) is not None
 
     def get(self, name: str) -> RegisteredTool | None:
-        """The tool with this name."""
+        """The tool with this name, or None."""
         return self._entries.get(name)
 
     def is_unknown(self, name: str) -> bool:
-        """Is there no such tool, and no source that may still bring it?"""
+        """Is there neither a tool of this name nor an unavailable source that may have it?"""
         return name not in self._entries and self._find_missing_problem(name) is None
 
     async def wait_for_tool(self, name: str) -> RegisteredTool | None:
-        """The tool with this name; one whose source is not there is waited for a little."""
+        """The tool with this name, or None. Waits a little for a source that is not available yet."""
         if name not in self._entries and (problem := self._find_missing_problem(name)) and problem.missing:
             await problem.missing.come()
         return self._entries.get(name)
 
     @property
     def entries(self) -> list[RegisteredTool]:
-        """All of them, by name."""
+        """All tools, sorted by name."""
         return [entry for _, entry in sorted(self._entries.items())]
 
     @property
@@ -183,7 +183,7 @@ class Registry:
 
 
 def build_problem(source: str, reason: str, missing: MissingSource | None = None) -> SourceProblem:
-    """A problem in words that do nothing to a terminal."""
+    """A problem whose texts are safe to print on a terminal."""
     return SourceProblem(_clean_text(source), _clean_text(shorten_text(reason, 1_000)), missing)
 
 
@@ -192,11 +192,11 @@ def _clean_text(text: str) -> str:
 
 
 def _build_entry(tool: Tool, source: str) -> RegisteredTool:
-    """A tool as the catalogue keeps it; BadInput when it does not say properly what it is."""
+    """Declare and check a tool; BadInput when its declaration is not valid."""
     try:
         declaration = tool.declaration()
         declaration.model_dump_json()
-        _ = declaration.digest  # what has none must fail here, not where the whole catalogue's is made
+        _ = declaration.digest  # a declaration without one must fail here, not the digest of the whole catalogue
         name = declaration.name
         if not _TOOL_NAME.fullmatch(name) or len(name) > NAME_LIMIT:
             raise BadInput(
@@ -210,19 +210,17 @@ def _build_entry(tool: Tool, source: str) -> RegisteredTool:
         raise BadInput(f"a tool from {source} cannot be used: {error}") from error
     except (Exception, SystemExit) as error:
         words = describe_problems(error, "declaration") if isinstance(error, ValidationError) else exception_text(error)
-        raise BadInput(
-            f"the tool {_format_tool(tool)} from {source} does not say properly what it is: {words}"
-        ) from error
+        raise BadInput(f"the tool {_format_tool(tool)} from {source} has no valid declaration: {words}") from error
 
 
 def _format_tool(tool: Tool) -> str:
-    """A tool by its name, if it has one, and its class."""
+    """The name of a tool, if it has one, and its class."""
     name, kind = getattr(tool, "name", None), type(tool).__qualname__
     return f"{name!r} ({kind})" if isinstance(name, str) else kind
 
 
 def _check_traits(declaration: Declaration) -> None:
-    """What Temporal or a viewer could not take must fail here, not when a call runs."""
+    """BadInput for what Temporal or a viewer could not take: it must fail here, not when a call runs."""
     queue, shown = declaration.traits.task_queue, declaration.display_name or ""
     if queue is not None and not _QUEUE_NAME.fullmatch(queue):
         raise BadInput(f"its task_queue cannot be one: {shorten_text(queue, 100)!r}")

@@ -377,7 +377,7 @@ def test_tool_that_cannot_say_what_it_is_never_gets_into_the_catalogue() -> None
         def declaration(self) -> Any:
             raise RuntimeError("boom")
 
-    with pytest.raises(BadInput, match=r"Broken\) from this program does not say properly what it is: boom"):
+    with pytest.raises(BadInput, match=r"Broken\) from this program has no valid declaration: boom"):
         Registry([Broken()])
 
 

@@ -183,7 +183,7 @@ def test_tool_that_leaves_the_process_is_remembered() -> None:
 
 @pytest.mark.parametrize("tool", [None, 7, object(), FakeTool])
 def test_what_is_no_tool_is_refused(tool: Any) -> None:
-    with pytest.raises(BadInput, match="does not say properly what it is"):
+    with pytest.raises(BadInput, match="has no valid declaration"):
         Registry([tool])
 
 
