@@ -1,4 +1,4 @@
-"""The table of rooms in ARCHITECTURE.md, made from the docstrings of the packages: python -m tests.docs.rooms."""
+"""The table of rooms in ARCHITECTURE.md, made from the docstrings of the packages."""
 
 from __future__ import annotations
 
@@ -19,6 +19,11 @@ WITHOUT_INIT = {
     "holdfast.workflows": "The workflows `turn.py` and `session.py`, with their handlers and steps beside them.",
     "holdfast.workers": "The exit codes, `exit_codes.py`.",
 }
+
+
+def render_page() -> str:
+    """ARCHITECTURE.md with the table as it is due."""
+    return PART.sub(lambda _: render_rooms(), PAGE.read_text())
 
 
 def render_rooms() -> str:
@@ -58,7 +63,3 @@ def _describe(room: str) -> str:
     path = _folder(room)
     text = ast.get_docstring(ast.parse((path / "__init__.py" if path.is_dir() else path).read_text())) or ""
     return re.split(r"(?<=\.)\s", text.replace("\n", " "), maxsplit=1)[0]
-
-
-if __name__ == "__main__":
-    PAGE.write_text(PART.sub(lambda _: render_rooms(), PAGE.read_text()))

@@ -1,4 +1,4 @@
-"""The page of rules, made from tests/rules.toml and the names of the tests: python -m tests.docs.rules."""
+"""The page of rules, made from tests/rules.toml and the names of the tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEAD = """# The rules that tests prove
 
 What the specification asks of Holdfast, as far as it is claimed: a sentence for each rule, and the files under `tests/`
 with a test that names it (`test_S12_…`, or S12 in a docstring). The sentences are those of `tests/rules.toml`;
-`python -m tests.docs.rules` writes this page.
+`python -m tests.docs.update` writes this page.
 """
 
 
@@ -53,7 +53,3 @@ def _render(rule: str, text: str, files: set[str]) -> str:
     ordered = sorted(files, key=lambda file: (order[file.split("/")[0]], file))
     names = ", ".join(f"`{file}`" for file in ordered)
     return "".join(f"\n{textwrap.fill(one, 120, break_on_hyphens=False)}\n" for one in (f"## {rule}", text, names))
-
-
-if __name__ == "__main__":
-    PAGE.write_text(render_page())
