@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -22,11 +22,14 @@ from holdfast.config.schema import DiscoverySettings
 from holdfast.config.settings import Settings
 from holdfast.domain.calls.tool import Tool
 from holdfast.errors import BadInput
+from holdfast.util.findings import Finding, ok, warning
 from holdfast.util.mcp_names import build_prefix
 from holdfast.util.suggestions import did_you_mean
-from holdfast.util.text import exception_text
+from holdfast.util.text import exception_text, shorten_text
 
 T = TypeVar("T")
+MAX_PROBLEMS = 10
+"""Tools that cannot be used, and are told one by one."""
 
 
 def load_registry(
@@ -99,3 +102,19 @@ async def _discover_all(
     sources: Sequence[DiscoverySettings], outputs: OutputStore
 ) -> list[list[Tool | BadInput] | BaseException]:
     return await asyncio.gather(*(discover_tools(source, outputs) for source in sources), return_exceptions=True)
+
+
+def check_tools(settings: Settings) -> Iterator[Finding]:
+    """Load every tool as a worker would; servers are known by name only. BadInput when no worker would start."""
+    limits = settings.limits
+    outputs = OutputStore(settings.outputs_folder, limits.output_characters, limits.saved_output_bytes)
+    servers = McpServers(settings.mcp, settings.mcp_tools_folder)
+    registry = load_registry(settings, outputs, (), servers)
+    yield ok(f"{len(registry.entries)} can be used")
+    told = {refusal.source for refusal in servers.refusals}
+    wrong = [one for one in registry.problems if one.source not in told]
+    do = "correct it, or leave it out of the settings; `holdfast tools list` shows all"
+    for one in wrong[:MAX_PROBLEMS]:
+        yield warning(f"not available, from {one.source}: {shorten_text(one.reason, 500)}", do)
+    if len(wrong) > MAX_PROBLEMS:
+        yield warning(f"and {len(wrong) - MAX_PROBLEMS} more cannot be used", "holdfast tools list")

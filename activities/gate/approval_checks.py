@@ -8,7 +8,7 @@ Why: docs/decisions/0005-approvals-are-bound-to-a-digest.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -16,10 +16,12 @@ from pydantic import JsonValue
 
 from holdfast.activities.policy.conditions import CallFacts
 from holdfast.activities.policy.grants import CandidateCall, find_covering_grant
+from holdfast.activities.policy.load_policy import list_sources, load_policy
 from holdfast.activities.policy.policy import Policy
-from holdfast.activities.policy.rules import Rule, RuleEffect
+from holdfast.activities.policy.rules import Rule, RuleEffect, Tier
 from holdfast.activities.policy.saved_grants import GrantSource
 from holdfast.activities.policy.subject import Subject
+from holdfast.config.settings import Settings
 from holdfast.domain.approvals.actors import Actor, Approver
 from holdfast.domain.approvals.approval import (
     PROCEED_ACTIONS,
@@ -39,6 +41,7 @@ from holdfast.domain.modes import Mode
 from holdfast.domain.turn.activity_io import ExecuteInput
 from holdfast.domain.turn.ids import find_family
 from holdfast.errors import BadInput, DecisionRefused
+from holdfast.util.findings import Finding, ok
 from holdfast.util.json_values import digest_canonical
 
 ApplyChange = Callable[[dict[str, JsonValue], Decision], dict[str, JsonValue]]
@@ -258,3 +261,12 @@ def check_roles(policy: Policy, approvers: Collection[Approver]) -> None:
 def has_keys(approvers: Collection[Approver]) -> bool:
     """Does anybody have a key, so that nothing unsigned counts?"""
     return any(approver.key is not None for approver in approvers)
+
+
+def check_rules(settings: Settings) -> Iterator[Finding]:
+    """Load the policy as a worker would; BadInput with every problem of every file."""
+    sources = list_sources(settings)
+    check_roles(load_policy(sources), settings.approvers)
+    yours = sum(source.tier is not Tier.DEFAULT for source in sources)
+    files = f"{yours} files of yours" if yours else "none of yours"
+    yield ok(f"the rules can be loaded: those that come with Holdfast, and {files}")

@@ -26,6 +26,7 @@ from holdfast.config.schema import HookSettings, When
 from holdfast.config.settings import Settings
 from holdfast.config.toml_document import Problem, format_problems
 from holdfast.errors import BadInput
+from holdfast.util.findings import Finding, ok
 from holdfast.util.text import exception_text
 
 ENTRY_POINT_GROUP = "holdfast.hooks"
@@ -139,3 +140,10 @@ def _can_take_call(function: Callable[..., Any]) -> bool:
 
 def _find_package_name(point: EntryPoint) -> str:
     return clean_text(point.dist.name if point.dist else point.name, 100)
+
+
+def check_hooks(settings: Settings) -> Iterator[Finding]:
+    """Load every hook as a worker would; BadInput with all that is wrong with any of them."""
+    load_hooks(settings)
+    count = len(settings.hooks)
+    yield ok(f"{count} of the settings, and all can be loaded" if count else "none in the settings")

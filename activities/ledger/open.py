@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.activities.ledger.ledger import Ledger
@@ -10,11 +14,13 @@ from holdfast.activities.ledger.sqlite import SqliteLedger
 from holdfast.config.ledger_address import resolve_address
 from holdfast.config.settings import Settings
 from holdfast.errors import BadInput
+from holdfast.util.findings import Finding, ok, problem
 
 if TYPE_CHECKING:
     from holdfast.activities.ledger.postgres_database import Database
 
 DRIVER_MODULE = "asyncpg"
+CHECK_SECONDS = 5.0
 
 
 def open_ledger(settings: Settings) -> Ledger:
@@ -52,3 +58,25 @@ def _resolve_setting(setting: str) -> str:
             "pip install 'holdfast[postgres]', or leave the setting out"
         ) from None
     return address
+
+
+async def check_ledger(settings: Settings) -> list[Finding]:
+    """Can the ledger of calls that must run once be used? A file is only looked at. LedgerUnavailable, BadInput."""
+    if settings.ledger is None:
+        return [await asyncio.to_thread(_check_file, settings.ledger_file)]
+    database = open_database(settings.ledger, answer_seconds=CHECK_SECONDS)
+    await database.check()
+    await database.disconnect()
+    return [ok("the shared ledger answers")]
+
+
+def _check_file(file: Path) -> Finding:
+    if not file.exists():
+        return ok("none yet: the first call that must run once makes it")
+    try:
+        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=CHECK_SECONDS)) as ledger:
+            (count,) = ledger.execute("SELECT count(*) FROM effects").fetchone()
+    except sqlite3.Error as error:
+        do = "stop the workers and restore it from a copy; without it calls that had begun may run a second time"
+        return problem(f"{file} cannot be read: {error}", do)
+    return ok(f"{file} holds {count:,} calls")

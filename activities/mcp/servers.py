@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -11,7 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from holdfast.activities.mcp.auth.bearer import Authorizer
+from holdfast.activities.mcp.auth.bearer import Authorizer, LoginAuthorizer
+from holdfast.activities.mcp.auth.login_store import list_logins
+from holdfast.activities.mcp.auth.shared_logins import open_login_store
 from holdfast.activities.mcp.resolve import list_secret_variables
 from holdfast.activities.mcp.server.definition_pins import DefinitionChange, PinnedDefinitions, write_in_background
 from holdfast.activities.mcp.server.definitions import Definition
@@ -24,11 +27,15 @@ from holdfast.activities.process.command import run_to_end
 from holdfast.activities.registry.registry import MissingSource, Registry, SourceProblem, build_problem
 from holdfast.config.mcp_servers_file import load_configured
 from holdfast.config.schema import McpSettings
+from holdfast.config.settings import Settings
+from holdfast.util.findings import Finding, ok, problem, warning
 from holdfast.util.mcp_names import build_prefix
+from holdfast.util.text import shorten_text
 
 READY_SECONDS = 10.0
 """How long a worker that starts waits for its servers. One that takes longer comes in later."""
 LOOK_SECONDS = 60.0
+CHECK_SECONDS = 20.0
 LOGS_FOLDER = "logs"
 """Where is kept what servers say beside the protocol, below the folder of what is known of them."""
 _LOGGER = logging.getLogger(__name__)
@@ -231,3 +238,34 @@ def _list_problems(server: Server) -> list[SourceProblem]:
         missing = MissingSource(prefix, error, server.connect_soon, pending=not server.problem)
         found.append(build_problem(source, server.problem or NOT_CONNECTED, missing))
     return found
+
+
+async def check_servers(settings: Settings) -> list[Finding]:
+    """Connect to every server as a worker would, and close again. What it says now is not kept."""
+    with tempfile.TemporaryDirectory() as folder:
+        logins = open_login_store(settings)
+        servers = McpServers(settings.mcp, Path(folder), authorize=LoginAuthorizer(logins))
+        servers.fill_registry(Registry())
+        try:
+            statuses = await servers.fetch_statuses(CHECK_SECONDS)
+        finally:
+            await logins.disconnect()
+    do = "correct it in the settings"
+    found = [problem(f"{one.source} is not used: {one.reason}", do) for one in servers.refusals]
+    if settings.ledger and (unused := list_logins(settings.mcp_logins_folder)):
+        says = f"the logins {shorten_text(', '.join(unused), 200)} in {settings.mcp_logins_folder} are not used"
+        do = "log in once more with holdfast mcp login, since logins are in the shared ledger, and remove these files"
+        found.append(warning(says, do))
+    return [*found, *map(_judge_status, statuses)] or [ok("none in the settings")]
+
+
+def _judge_status(status: ServerStatus) -> Finding:
+    look = f"holdfast mcp test {status.name}"
+    if status.state is ServerState.CONNECTED and not status.problem:
+        if status.left_out:
+            return warning(f"{status.name}: {len(status.left_out)} of its tools are left out", look)
+        return ok(f"{status.name} is connected, with {status.tools} tools")
+    why = " ".join((status.problem or f"it was not ready within {CHECK_SECONDS:g} seconds").split())
+    login = status.state is ServerState.UNAUTHORIZED
+    do = f"holdfast mcp login {status.name}" if login else f"{look}; its calls wait for it, or fail"
+    return problem(f"{status.name}: {shorten_text(why, 500)}", do)

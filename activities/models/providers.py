@@ -6,7 +6,7 @@ Packages of providers are heavy and not all installed: each is loaded when it is
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 
 from pydantic_ai.exceptions import UserError
@@ -15,6 +15,7 @@ from pydantic_ai.models import Model, infer_model
 from holdfast.config.provider_keys import MODEL_KEYS
 from holdfast.config.schema import MediaKind, ModelServerSettings, ModelsSettings
 from holdfast.errors import BadInput
+from holdfast.util.findings import Finding, ok, problem
 from holdfast.util.globs import Glob
 
 NO_KEY = "none"
@@ -54,7 +55,7 @@ class Models:
             allowed = ", ".join(self._settings.allow)
             raise BadInput(f"this worker asks no model called {name!r}: its settings allow {allowed}")
         if name not in self._known:
-            self._known[name] = await self._open.enter_async_context(self._build_model(name))
+            self._known[name] = await self._open.enter_async_context(self.build(name))
         return self._known[name]
 
     def find_window(self, name: str) -> int | None:
@@ -79,7 +80,8 @@ class Models:
         self._known.clear()
         await self._open.aclose()
 
-    def _build_model(self, name: str) -> Model:
+    def build(self, name: str) -> Model:
+        """A new model, which connects when it is asked; raises as `get` does."""
         provider, _, model = name.partition(":")
         server = self._settings.servers.get(provider)
         if server and model:
@@ -107,3 +109,19 @@ def _build_server_model(model: str, server: ModelServerSettings, key: str) -> Mo
     from pydantic_ai.providers.openai import OpenAIProvider
 
     return OpenAIChatModel(model, provider=OpenAIProvider(base_url=server.url, api_key=key))
+
+
+def check_models(settings: ModelsSettings) -> Iterator[Finding]:
+    """Have the default model and those of your servers what they need here? None is asked."""
+    models = Models(settings)
+    if settings.default is None:
+        there = sorted(name for name in MODEL_KEYS if os.environ.get(name))
+        yield ok(f"no default model is named; keys that are set: {', '.join(there) or 'none'}")
+    for name in [*(f"{server}:any" for server in settings.servers), *filter(None, [settings.default])]:
+        try:
+            models.build(name)
+        except (BadInput, UserError, ImportError) as error:
+            why = str(error).partition(". ")[0]
+            yield problem(f"{name.removesuffix(':any')}: {why}", "set it where workers run, or correct [models]")
+        else:
+            yield ok(f"{name.removesuffix(':any')} has what it needs")

@@ -28,15 +28,17 @@ from holdfast.activities.policy.saved_grants import (
     build_grant_rule,
     find_same_grant,
     format_rule,
+    load_saved,
     read_saved,
 )
 from holdfast.activities.policy.subject import Subject
 from holdfast.config.settings import Settings
-from holdfast.config.toml_document import FILE_LIMIT, FileContent
+from holdfast.config.toml_document import FILE_LIMIT, FileContent, format_problems
 from holdfast.domain.approvals.grants import Grant
 from holdfast.errors import BadInput, HoldfastError
 from holdfast.payloads.keyring import Keyring, load_keyring
 from holdfast.payloads.sealing import Seals
+from holdfast.util.findings import Finding, ok, problem, warning
 from holdfast.util.text import escape_controls, shorten_text
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ FRESH_SECONDS = 1.0
 """So long is gone by what was last read."""
 RETRY_SECONDS = 3.0
 """So long after it could not be read the database is not asked again."""
+CHECK_SECONDS = 5.0
 ANSWER_SECONDS = 2.0
 """How long a judgement waits for it."""
 CHANGE_SECONDS = 10.0
@@ -344,3 +347,22 @@ def _encode_rule(rule: Rule) -> str:
     text = format_rule(rule)
     _decode_rule(name, text)
     return text
+
+
+async def check_saved_grants(settings: Settings) -> list[Finding]:
+    """Do the saved answers count, those of this host and those that hosts share? BadInput."""
+    saved = await asyncio.to_thread(load_saved, settings.grants_file)
+    if saved.problems:
+        do = "correct it, or move it away: no standing answer in it counts"
+        return [problem(format_problems(settings.grants_file, saved.problems), do)]
+    own, shared = len(saved.entries), open_shared_grants(settings, seconds=CHECK_SECONDS)
+    if shared is None:
+        return [ok(f"{own} saved answers count on this host")]
+    await shared.refresh()
+    await shared.disconnect()
+    if shared.problem:
+        says = f"saved answers in the shared ledger cannot be gone by: {shorten_text(shared.problem, 500)}"
+        return [problem(says, "see to it: until then they allow nothing, and calls are asked about")]
+    found = [ok(f"{len(shared.rules)} saved answers count on every host that shares the ledger")]
+    do = "holdfast grants share"
+    return found + ([warning(f"{own} in {settings.grants_file} count on this host only", do)] if own else [])

@@ -126,14 +126,14 @@ def test_a_namespace_that_is_not_there_and_attributes_that_are_not(home: Home) -
         ('[mcp.servers.broken]\ncommand = "false"\n', "mcp", "holdfast mcp test broken"),
         ('[mcp.servers.gone]\nurl = "http://127.0.0.1:1/mcp"\n', "mcp", "holdfast mcp test gone"),
         ('policy = ["garbage.toml"]\n', "policy", "holdfast policy check"),
-        ('[models]\ndefault = "anthropic:claude"\n', "models", "ANTHROPIC_API_KEY, which is not set here → set it"),
+        ('[models]\ndefault = "anthropic:claude"\n', "models", "`ANTHROPIC_API_KEY`"),
         (
             '[models.servers.mine]\nurl = "http://127.0.0.1:1"\nkey = "${MY_KEY}"\n',
             "models",
             "'mine' needs its key in MY_KEY",
         ),
         ('[[hooks]]\nname = "h"\nwhen = "before"\npython = "no_such_module:hook"\n', "hooks", "workers do not start"),
-        ('ledger = "postgresql://ada@127.0.0.1:1/x"\n', "ledger", "does not answer"),
+        ('ledger = "postgresql://ada@127.0.0.1:1/x"\n', "ledger", "cannot be reached"),
         ('workspace = "not-there"\n', "workspace", "is not a folder"),
     ],
     ids=lambda value: value.split("\n")[0][:20],
@@ -191,7 +191,7 @@ def test_files_of_the_data_folder_that_are_not_as_they_should_be(empty: Home) ->
     assert "nobody comes in by HTTP" in bad(found, "gateway")
     assert "restore it from a copy" in bad(found, "ledger")
     assert "once no command runs here" in bad(found, "host")
-    assert "granted.toml" in bad(found, "policy")
+    assert "granted.toml" in bad(found, "grants")
 
 
 def test_S46_a_volume_of_kubernetes_is_as_it_should_be(empty: Home) -> None:
@@ -225,7 +225,7 @@ def test_S45_no_secret_is_told(empty: Home) -> None:
     )
     done = empty.run(*written(empty, text), "doctor", "--offline", CANARY=canary, OPENAI_API_KEY=canary)
     assert done.returncode == 1
-    assert "OPENAI_API_KEY" in done.stdout
+    assert "openai:gpt has what it needs" in done.stdout
     assert canary not in done.stdout + done.stderr
 
 

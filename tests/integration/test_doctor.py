@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,33 +15,22 @@ import pytest
 from holdfast import Run, Settings, TurnInput
 from holdfast.testing import FakeTool, build_request, wait_until
 from holdfast.util.findings import Finding, ok
-from holdfast.workers.doctor.check import Check, CheckContext
-from holdfast.workers.doctor.checks import disk, task_queues, temporal_server
-from holdfast.workers.doctor.report import Report, count_findings
+from holdfast.workers.doctor.checks import Check
 from holdfast.workers.doctor.report_text import format_summary
-from holdfast.workers.doctor.run_checks import run_checks
+from holdfast.workers.doctor.run_checks import Report, count_findings, run_checks
+from holdfast.workers.lookup.check_queues import check_hosts, check_workers
+from holdfast.workers.lookup.check_server import check_clock
 from holdfast.workers.runtime.connect import connect_to
+from holdfast.workers.storage.check_payloads import check_payloads
 from holdfast.workers.versions.check_versions import judge_deployment
 from holdfast.workers.versions.deployments import Deployment, Version
 from tests.support.engine import Engine
 from tests.support.waiting import waiting
 
-LATER = timedelta(minutes=2)
-"""When a worker that is gone is known to be."""
-
 
 def later() -> datetime:
-    return datetime.now(UTC) + LATER
-
-
-def check(group: object, name: str) -> Check:
-    found: tuple[Check, ...] = group.CHECKS  # type: ignore[attr-defined]
-    return next(one for one in found if one.name == name)
-
-
-async def look(engine: Engine, group: object, name: str, **more: object) -> list[Finding]:
-    around = CheckContext(engine.settings, server=engine.client)
-    return await check(group, name).look(replace(around, **more))  # type: ignore[arg-type]
+    """When a worker that is gone is known to be."""
+    return datetime.now(UTC) + timedelta(minutes=2)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +42,7 @@ async def look(engine: Engine, group: object, name: str, **more: object) -> list
     ],
 )
 async def test_a_clock_that_is_wrong_is_told(engine: Engine, ahead: timedelta, level: str, words: str) -> None:
-    [found] = await look(engine, temporal_server, "clocks", now=lambda: datetime.now(UTC) + ahead)
+    [found] = await check_clock(engine.client, lambda: datetime.now(UTC) + ahead)
     assert (found.level, words in found.says) == (level, True)
     assert level == "ok" or "NTP" in (found.do or "")
 
@@ -60,13 +51,13 @@ async def test_S36_a_call_that_waits_for_a_host_without_workers_is_told(engine: 
     async with engine.worker():
         turn = await engine.start(TurnInput(batches=((build_request("shell", command="true"),),)))
         view = await wait_until(lambda: waiting(turn))
-        assert [one.level for one in await look(engine, task_queues, "hosts")] == ["ok"]
+        assert [one.level for one in await check_hosts(engine.client, engine.queue, datetime.now(UTC))] == ["ok"]
     engine.settings = replace(engine.settings, data=tmp_path / "another-host")
     async with engine.worker():
         await engine.holdfast.approve(view.approvals[0].approval_id)
 
         async def offered() -> list[Finding]:
-            found = await look(engine, task_queues, "hosts", now=later)
+            found = await check_hosts(engine.client, engine.queue, later())
             return [one for one in found if one.level == "problem"]
 
         [found] = await wait_until(offered)
@@ -85,13 +76,10 @@ async def test_S42_payloads_that_a_client_does_not_see_are_told(engine: Engine, 
     async with engine.worker(FakeTool("echo", _echo)):
         turn = await engine.start(TurnInput(batches=((build_request("echo", say="x" * 50_000),),)))
         await turn.result()
-        assert [one.level for one in await look(engine, disk, "payloads")] == ["ok"]
+        assert [one.level for one in await check_payloads(engine.client, engine.queue)] == ["ok"]
         settings = replace(engine.settings, data=tmp_path / "elsewhere")
-        [report] = [
-            report
-            for report in await run_checks(CheckContext(settings), disk.CHECKS, address=engine.address)
-            if report.check == "payloads"
-        ]
+        reports = await run_checks(settings, (), address=engine.address)
+    [report] = [report for report in reports if report.check == "payloads"]
     assert report.worst_level == "problem"
     assert "1 of 1 payloads" in report.findings[0].says
     assert "payloads/" in (report.findings[0].do or "")
@@ -101,37 +89,44 @@ async def test_workers_that_are_gone_are_told_with_when_they_were_seen(engine: E
     async with engine.worker():
 
         async def polled() -> bool:
-            return [one.level for one in await look(engine, task_queues, "workers")] == ["ok"]
+            return [one.level for one in await check_workers(engine.client, engine.queue, datetime.now(UTC))] == ["ok"]
 
         await wait_until(polled)
-    [found] = await look(engine, task_queues, "workers", now=later)
+    [found] = await check_workers(engine.client, engine.queue, later())
     assert "(the last was seen at " in found.says
 
 
 async def test_a_server_that_goes_away_meanwhile_is_no_traceback(engine: Engine) -> None:
-    reports = await run_checks(CheckContext(engine.settings), temporal_server.CHECKS, address="127.0.0.1:1")
-    assert [report.check for report in reports] == ["server"]
-    assert reports[0].findings[0].lost
+    reports = await run_checks(engine.settings, (), address="127.0.0.1:1")
+    assert [(report.check, report.lost) for report in reports] == [("server", True)]
 
 
 async def test_every_check_has_its_time_and_one_that_breaks_costs_only_itself() -> None:
-    async def hangs(around: CheckContext) -> list[Finding]:
+    async def hangs(settings: Settings) -> list[Finding]:
         await asyncio.Event().wait()
         return []
 
-    async def breaks(around: CheckContext) -> list[Finding]:
+    def blocks(settings: Settings) -> Iterator[Finding]:
+        going_on.wait(60)
+        yield ok("at last")
+
+    async def breaks(settings: Settings) -> list[Finding]:
         raise RuntimeError("what now?")
 
-    async def works(around: CheckContext) -> list[Finding]:
-        return [ok("well")]
+    def works(settings: Settings) -> Iterator[Finding]:
+        yield ok("well")
 
-    checks = [Check("hangs", hangs, seconds=0.05), Check("breaks", breaks), Check("works", works)]
+    going_on = threading.Event()
+    checks = [Check("hangs", hangs, seconds=0.05), Check("blocks", blocks, seconds=0.05)]
+    checks += [Check("breaks", breaks), Check("works", works)]
     async with asyncio.timeout(10):
-        reports = await run_checks(CheckContext(Settings()), checks, offline=True)
-    assert [report.worst_level for report in reports] == ["problem", "problem", "ok"]
+        reports = await run_checks(Settings(), checks, offline=True)
+    going_on.set()
+    assert [report.worst_level for report in reports] == ["problem", "problem", "problem", "ok"]
     assert "0.05 seconds" in reports[0].findings[0].says
-    assert "what now?" in reports[1].findings[0].says
-    assert format_summary(reports) == "2 problems, 0 warnings."
+    assert "0.05 seconds" in reports[1].findings[0].says
+    assert "what now?" in reports[2].findings[0].says
+    assert format_summary(reports) == "3 problems, 0 warnings."
 
 
 # Versions
@@ -170,5 +165,5 @@ def test_versions_are_judged(seen: Deployment, build: str | None, level: str, wo
 
 async def test_looking_leaves_no_task_queue_or_turn_behind(engine: Engine) -> None:
     client = await connect_to(engine.address)
-    await look(engine, temporal_server, "clocks")
+    await check_clock(engine.client, later)
     assert [one.id async for one in client.list_workflows('TaskQueue STARTS_WITH "holdfast-doctor"')] == []

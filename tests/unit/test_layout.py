@@ -83,22 +83,15 @@ LAYERS = (
 SAME_THING = {
     "approvals",
     "chat",
-    "deployments",
     "encryption",
-    "gateway",
     "grants",
-    "ledger",
-    "mcp",
     "policy",
     "servers",
     "services",
     "session",
     "sessions",
-    "task_queues",
     "telemetry",
-    "temporal_server",
     "tokens",
-    "tools",
     "turn",
 
 }  # fmt: skip
@@ -242,7 +235,6 @@ USES_PRIVATE_NAMES = {
     "holdfast.temporal_private",
     "holdfast.activities.mcp.mcp_private",
     "holdfast.workers.audit.read.replay",  # of our own workflows
-    "holdfast.workers.versions.move",
 }
 """The modules that use private names of what they do not define: of temporalio and mcp, with a test per name."""
 

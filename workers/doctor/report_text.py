@@ -9,7 +9,7 @@ from rich.text import Text
 
 from holdfast.util.findings import Finding, Level
 from holdfast.util.text import escape_controls
-from holdfast.workers.doctor.report import Report, count_findings
+from holdfast.workers.doctor.run_checks import Report, count_findings
 from holdfast.workers.terminal import render
 from holdfast.workers.terminal.layout import Columns, Line
 

@@ -1,55 +1,76 @@
-"""Looking at everything, side by side, each for as long as it may take and no longer."""
+"""Looking at everything, side by side, each for as long as it may take and no longer; and what was found."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from threading import Thread
+from typing import Any, TypeVar
 
-from temporalio.service import RPCError
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.config.settings import Settings
 from holdfast.errors import HoldfastError, ServerUnavailable
-from holdfast.util.findings import Finding, problem
+from holdfast.util.findings import Finding, Level, problem, warning
 from holdfast.util.text import exception_text
-from holdfast.workers.doctor.check import Check, CheckContext, report_unanswered
-from holdfast.workers.doctor.checks.temporal_server import examine_namespace
-from holdfast.workers.doctor.report import Report
+from holdfast.workers.doctor.checks import CHECKS, SERVER, SERVER_CHECKS, Check, Findings, ServerCheck, read_clock
 from holdfast.workers.runtime.connect import connect
 
-SERVER_CHECK = "server"
+T = TypeVar("T")
+
+LEVELS: tuple[Level, ...] = ("ok", "warning", "problem")
+_NOT_ALLOWED = {RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED}
+_SILENT = {RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED}
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that one check found."""
+
+    check: str
+    findings: tuple[Finding, ...]
+    lost: bool = False
+    """Was the server not there to be asked?"""
+
+    @property
+    def worst_level(self) -> Level:
+        """How bad the worst of it is."""
+        return max((finding.level for finding in self.findings), key=LEVELS.index, default="ok")
 
 
 async def run_checks(
-    around: CheckContext, checks: Sequence[Check], *, offline: bool = False, address: str | None = None
+    settings: Settings,
+    checks: Sequence[Check] = CHECKS,
+    server_checks: Sequence[ServerCheck] = SERVER_CHECKS,
+    *,
+    offline: bool = False,
+    address: str | None = None,
 ) -> tuple[Report, ...]:
     """Everything that the checks find, in their order. `offline` asks no server."""
-    here = asyncio.gather(*(_run_check(check, around) for check in checks if not check.remote))
-    there: tuple[Report, ...] = () if offline else await _examine_server(around, checks, address)
-    found = {report.check: report for report in (*await here, *there)}
-    order = [SERVER_CHECK, *(check.name for check in checks)]
-    return tuple(found[name] for name in dict.fromkeys(order) if name in found)
+    here = asyncio.gather(*(_run_check(one, _look_at(one, settings)) for one in checks))
+    there = () if offline else await _check_server(settings, server_checks, address)
+    return (*there, *await here)
 
 
-async def _examine_server(around: CheckContext, checks: Sequence[Check], address: str | None) -> tuple[Report, ...]:
-    reached, findings = await _reach_server(around, address)
-    if reached.server is None or any(one.level == "problem" for one in findings):
-        return (Report(SERVER_CHECK, findings),)
-    remote = await asyncio.gather(*(_run_check(check, reached) for check in checks if check.remote))
-    return (Report(SERVER_CHECK, findings), *remote)
-
-
-async def _reach_server(around: CheckContext, address: str | None) -> tuple[CheckContext, tuple[Finding, ...]]:
-    """The surroundings with a server whose namespace is there, and what was seen on the way."""
+async def _check_server(settings: Settings, checks: Sequence[ServerCheck], address: str | None) -> Sequence[Report]:
     try:
-        client = await connect(around.settings, address=address)
+        client = await connect(settings, address=address)
+    except ServerUnavailable as error:
+        return [Report(SERVER.name, (problem(str(error), _describe_start(settings)),), lost=True)]
     except HoldfastError as error:
-        lost = isinstance(error, ServerUnavailable)
-        return around, (problem(f"{error}", _describe_start(around.settings) if lost else "correct it", lost=lost),)
-    try:
-        return replace(around, server=client), tuple(await examine_namespace(client))
-    except RPCError as error:
-        return around, (report_unanswered(error, f"namespace {client.namespace!r}"),)
+        return [Report(SERVER.name, (problem(str(error), "correct it"),))]
+    first = await run_server_check(SERVER, client, settings)
+    if first.worst_level == "problem":
+        return [first]
+    return [first, *await asyncio.gather(*(run_server_check(one, client, settings) for one in checks))]
+
+
+async def run_server_check(check: ServerCheck, client: Client, settings: Settings) -> Report:
+    """What one check finds on a server."""
+    return await _run_check(check, check.look(client, settings, read_clock))
 
 
 def _describe_start(settings: Settings) -> str:
@@ -59,19 +80,67 @@ def _describe_start(settings: Settings) -> str:
     )
 
 
-async def _run_check(check: Check, around: CheckContext) -> Report:
-    return Report(check.name, tuple(await _collect_findings(check, around)))
+async def _look_at(check: Check, settings: Settings) -> Findings:
+    """In a thread that nobody waits for: a disk of a server that is gone hangs."""
+
+    def look() -> Findings | Awaitable[Findings]:
+        found = check.look(settings)
+        return found if isinstance(found, Awaitable) else list(found)
+
+    found = await _run_in_thread(look)
+    return await found if isinstance(found, Awaitable) else found
 
 
-async def _collect_findings(check: Check, around: CheckContext) -> list[Finding]:
+async def _run_in_thread(work: Callable[[], T]) -> T:
+    done: Future[T] = Future()
+    done.set_running_or_notify_cancel()  # whoever waits may stop doing so; the thread goes on
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:
+            done.set_exception(error)
+
+    Thread(target=run, daemon=True, name="holdfast-doctor").start()
+    return await asyncio.wrap_future(done)
+
+
+async def _run_check(check: Check | ServerCheck, look: Awaitable[Findings]) -> Report:
     try:
         async with asyncio.timeout(check.seconds):
-            return await check.look(around)
+            return Report(check.name, tuple(await look))
     except TimeoutError:
-        return [problem(f"it took over {check.seconds:g} seconds to look", "find out what hangs: a disk, a program")]
+        found = problem(f"it took over {check.seconds:g} seconds to look", "find out what hangs: a disk, a program")
     except RPCError as error:
-        return [report_unanswered(error, "this")]
+        return Report(check.name, (_report_unanswered(error),), lost=error.status in _SILENT)
     except HoldfastError as error:
-        return [problem(str(error), "correct it", lost=isinstance(error, ServerUnavailable))]
+        return Report(check.name, (problem(str(error), check.correct),), lost=isinstance(error, ServerUnavailable))
+    except OSError as error:
+        found = problem(f"{error.filename} cannot be used: {error.strerror}", "look at it, and at who may use it")
     except Exception as error:
-        return [problem(f"the check itself failed: {exception_text(error)}", "HOLDFAST_TRACEBACK=1 helps to report it")]
+        found = problem(f"the check itself failed: {exception_text(error)}", "HOLDFAST_TRACEBACK=1 helps to report it")
+    return Report(check.name, (found,))
+
+
+def _report_unanswered(error: RPCError) -> Finding:
+    """The server did not say what was asked: who may not ask is no problem of the house."""
+    says = f"this cannot be looked at: {error.message}"
+    if error.status in _NOT_ALLOWED:
+        return warning(says, "ask somebody who may, or give this user the right")
+    return problem(says, "look at the server and its log")
+
+
+def count_findings(reports: Iterable[Report], level: Level) -> int:
+    """How many findings are this bad."""
+    return sum(finding.level == level for report in reports for finding in report.findings)
+
+
+def reports_as_json(reports: Sequence[Report]) -> dict[str, Any]:
+    """The same as JSON."""
+    checks = [
+        {"check": report.check, "level": finding.level, "says": finding.says, "do": finding.do}
+        for report in reports
+        for finding in report.findings
+    ]
+    problems, warnings = count_findings(reports, "problem"), count_findings(reports, "warning")
+    return {"ok": not problems, "problems": problems, "warnings": warnings, "checks": checks}

@@ -25,6 +25,7 @@ from pydantic import AwareDatetime, Field, ValidationError, model_validator
 from holdfast.domain.base import Message, describe_problems
 from holdfast.errors import BadInput, HoldfastError
 from holdfast.util.files import hold_lock, write_whole
+from holdfast.util.findings import Finding, ok, warning
 from holdfast.util.suggestions import did_you_mean
 from holdfast.util.text import shorten_text
 
@@ -213,3 +214,13 @@ def _describe_unfit(status: os.stat_result) -> str | None:
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return "may be written by others (chmod 600, once you know that nobody did)"
     return None
+
+
+def check_tokens(file: Path, now: datetime) -> Iterator[Finding]:
+    """Who may come in by HTTP. TokensUnreadable: nobody."""
+    tokens = TokenFile(file).read_all()
+    if over := sorted(token.name for token in tokens if token.is_expired(now)):
+        do = f"holdfast tokens revoke {over[0]}, and create another if it is still needed"
+        yield warning(f"the tokens of {', '.join(over)} are no longer good", do)
+    else:
+        yield ok(f"{len(tokens)} tokens" if tokens else "no token yet: `holdfast tokens create NAME` makes one")

@@ -13,7 +13,7 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from holdfast.config.settings import Settings
 from holdfast.errors import BadInput, ServerUnavailable
 from holdfast.payloads.converter import build_converter
 from holdfast.util.files import write_whole
+from holdfast.util.findings import Finding, ok
 from holdfast.util.text import shorten_text
 
 TEXT_LIMIT = 300
@@ -167,4 +168,15 @@ def _load_environment() -> dict[str, Any]:
     try:
         return dict(ClientConfig.load_client_connect_config(override_env_vars=given))
     except Exception as error:
-        raise BadInput(f"Temporal's configuration cannot be read: {' '.join(str(error).split())}") from error
+        why = " ".join(str(error).split())
+        raise BadInput(f"Temporal's configuration (TEMPORAL_CONFIG_FILE, TEMPORAL_…) cannot be read: {why}") from error
+
+
+def check_environment() -> Iterator[Finding]:
+    """Which server Temporal's own configuration names. BadInput when it cannot be read."""
+    address = find_environment_address()
+    yield ok(
+        f"Temporal's own configuration names {address}"
+        if address
+        else "Temporal's own configuration names no server: the data folder's embedded one is used"
+    )

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
+from holdfast.config.settings import Settings
 from holdfast.errors import HoldfastError
+from holdfast.util.findings import Finding, ok, problem, warning
+
+FULL_BYTES, LOW_BYTES = 100_000_000, 1_000_000_000
+FULL_FILES, LOW_FILES = 1_000, 20_000
 
 
 def prepare_folder(data: Path) -> None:
@@ -28,3 +34,67 @@ def prepare_folder(data: Path) -> None:
         )
     if not os.access(data, os.W_OK | os.X_OK):
         raise HoldfastError(f"the data folder {str(data)!r} cannot be written")
+
+
+def check_folders(settings: Settings) -> Iterator[Finding]:
+    """Are the data folder and what is in it ours alone, may we write, and is there room? OSError. Nothing is made."""
+    data, parts = settings.data, (settings.payloads_folder, settings.outputs_folder)
+    there = [folder for folder in (data, *parts) if folder.exists()]
+    above = next(folder for folder in (data, *data.parents) if folder.exists())
+    if not above.is_dir():
+        yield problem(f"{above} is not a folder", "move it away, or set HOLDFAST_DATA")
+        return
+    for folder in (above, *there):
+        if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+            yield problem(f"{folder} cannot be written by this user", f"chown -R USER {folder}, or set HOLDFAST_DATA")
+            return
+    yield _check_privacy(data) if data in there else ok(f"{data} is not there yet: the first worker makes it")
+    disks: dict[int, Path] = {}
+    for folder in (above, *there, settings.workspace):
+        if folder.exists():
+            disks.setdefault(folder.stat().st_dev, folder)
+    yield from map(_check_room, disks.values())
+
+
+def _check_privacy(folder: Path) -> Finding:
+    status = folder.stat()
+    if _is_group_volume(status):
+        return _check_volume(folder, status.st_gid)
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        do = f"chmod 700 {folder}"
+        if os.geteuid() not in (0, status.st_uid):
+            do = f"have its owner give it to this user: chown {os.geteuid()} {folder} && {do}"
+        return warning(f"others may look into {folder}, which holds arguments and results", do)
+    return ok(f"{folder} is there, and for its owner alone")
+
+
+def _is_group_volume(status: os.stat_result) -> bool:
+    """Is it as Kubernetes leaves the root of a volume for `fsGroup`: of our group, all of whose files are its?
+
+    Nobody in the pod may change that mode, and the kubelet would put it back, with every file below it group-writable.
+    """
+    shared = stat.S_ISGID | stat.S_IRWXG
+    return status.st_mode & shared == shared and status.st_gid in {os.getegid(), *os.getgroups()}
+
+
+def _check_volume(folder: Path, group: int) -> Finding:
+    """Of a volume, what stands between others and its content: the modes of what is directly in it."""
+    with os.scandir(folder) as found:
+        modes = {one.path: one.stat(follow_symlinks=False) for one in found if not one.is_symlink()}
+    exposed = sorted(path for path, one in modes.items() if one.st_mode & 0o077 and not _is_group_volume(one))
+    if exposed:
+        return warning(f"others may look into {exposed[0]}, which only its owner should", f"chmod go-rwx {exposed[0]}")
+    return ok(f"{folder} is a volume of group {group} (fsGroup), and what is in it is for its owner alone")
+
+
+def _check_room(folder: Path) -> Finding:
+    """What is free on the disk of a folder."""
+    disk = os.statvfs(folder)
+    free, files = disk.f_bavail * disk.f_frsize, disk.f_favail if disk.f_files else LOW_FILES
+    if disk.f_flag & os.ST_RDONLY:
+        return problem(f"the disk of {folder} may only be read", "mount it for writing, or set HOLDFAST_DATA")
+    says = f"{free / 1e9:,.1f} GB and room for {files:,} files free on the disk of {folder}"
+    do = "free some space, or move the folder: nothing is recorded on a full disk, and calls are refused"
+    if free < FULL_BYTES or files < FULL_FILES:
+        return problem(f"only {says}", do)
+    return warning(f"only {says}", do) if free < LOW_BYTES or files < LOW_FILES else ok(says)

@@ -26,6 +26,7 @@ from temporalio.converter import (
 
 from holdfast.errors import BadInput, StoreUnavailable
 from holdfast.payloads.file_store import MISSING, FileStorage, build_too_large
+from holdfast.util.findings import Finding, ok
 from holdfast.util.text import shorten_text
 
 if TYPE_CHECKING:
@@ -198,3 +199,13 @@ def build_drivers(settings: Settings) -> list[StorageDriver]:
     known: dict[str, StorageDriver] = {"files": FileStorage(settings.payloads_folder)}
     known |= {buckets.kind: BucketStorage(buckets) for buckets in build_buckets(settings)}
     return sorted(known.values(), key=lambda driver: driver is not known[settings.storage.kind])
+
+
+async def check_stores(settings: Settings) -> list[Finding]:
+    """Does every bucket answer that is read from? Nothing is written. BadInput, StoreUnavailable."""
+    drivers = [driver for driver in build_drivers(settings) if isinstance(driver, BucketStorage)]
+    for driver in drivers:
+        await driver.check_reachable()
+    return [ok(f"{driver.name()} answers") for driver in drivers] or [
+        ok(f"large payloads are files in {settings.payloads_folder}")
+    ]

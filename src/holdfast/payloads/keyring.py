@@ -14,13 +14,14 @@ import signal
 import stat
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.errors import BadInput
+from holdfast.util.findings import Finding, ok, problem
 
 if TYPE_CHECKING:
     from holdfast.config.sections import KeySettings
@@ -206,3 +207,14 @@ def _decode_key(text: bytes) -> bytes:
     if len(secret) != KEY_SIZE:
         raise ValueError(f"what it holds is base64 of {len(secret):,} bytes, and a key has {KEY_SIZE}; {_KEY_HINT}")
     return secret
+
+
+def check_keyring(settings: Settings) -> Iterator[Finding]:
+    """Can every key be had?"""
+    found = check_keys(settings)
+    do = "put it where the settings say: without it no worker starts, and what it encrypted cannot be read"
+    yield from (problem(one.problem, do) for one in found if one.problem)
+    if not found:
+        yield ok("nothing is encrypted: the settings have no [[encryption.keys]]")
+    elif not any(one.problem for one in found):
+        yield ok(f"{len(found)} keys; {found[0].id!r} is written with")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -23,6 +23,7 @@ from temporalio.worker import Worker
 from holdfast.activities.execution.live_run import LiveRuns
 from holdfast.client.queries import build_bare_client
 from holdfast.errors import BadInput
+from holdfast.util.findings import Finding, ok
 
 
 def build_process_queue(task_queue: str) -> str:
@@ -129,3 +130,11 @@ def _build_plain_client(client: Client) -> Client:
     config: ClientConfig = client.config(active_config=True)
     config["plugins"] = []
     return Client(**config)
+
+
+def check_host(file: Path) -> Iterator[Finding]:
+    """Which host the workers of a data folder are, by its file; BadInput when that is damaged."""
+    if file.exists():
+        yield ok(f"workers with this data folder are host {read_host_name(file)}")
+    else:
+        yield ok("no worker has run here yet")

@@ -7,15 +7,21 @@ not used: it would give spans other ids than they have.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import time
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from socket import gaierror
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Protocol, cast
+from urllib.parse import urlsplit
 
+from holdfast.config.sections import TelemetrySettings
 from holdfast.errors import BadInput
 from holdfast.telemetry.spans import Span, SpanPlace
+from holdfast.util.findings import Finding, ok, problem, warning
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
@@ -34,6 +40,9 @@ FLUSH_SECONDS = 3.0
 QUIET_SECONDS = 60.0
 """Between two lines about a collector that is away."""
 PROTOCOL = "http/protobuf"
+DEFAULT_ENDPOINT = "http://localhost:4318"
+"""Where OpenTelemetry's exporters look when nobody says otherwise."""
+CONNECT_SECONDS = 5.0
 PACKAGES_MISSING = (
     'telemetry.traces = "otlp" needs packages that are not installed: install "holdfast[otel]", or '
     "opentelemetry-sdk and opentelemetry-exporter-otlp-proto-http"
@@ -170,3 +179,27 @@ def _silence_packages() -> None:
     logger = logging.getLogger("opentelemetry")
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.CRITICAL)
+
+
+async def check_collector(settings: TelemetrySettings) -> list[Finding]:
+    """Does a collector listen, where traces are wanted? BadInput when no worker would start."""
+    if settings.traces == "none":
+        return [ok("no traces are wanted")]
+    if find_spec("opentelemetry.exporter.otlp.proto.http") is None:
+        raise BadInput(PACKAGES_MISSING)
+    check_protocol()
+    named = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    try:
+        where = urlsplit(named or DEFAULT_ENDPOINT)
+        host, port = where.hostname or "", where.port or (443 if where.scheme == "https" else 80)
+    except ValueError:  # its words may quote what is secret
+        return [problem("OTEL_EXPORTER_OTLP_ENDPOINT is no address", "write it as http://HOST:4318")]
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            _, writer = await asyncio.open_connection(host, port)
+    except (OSError, ValueError) as error:
+        why = "nobody knows that name" if isinstance(error, gaierror) else "nobody listens, or answers in time"
+        do = "start the collector, or correct OTEL_EXPORTER_OTLP_ENDPOINT: turns go on, and their spans are lost"
+        return [warning(f"no collector answers at {host}:{port}: {why}", do)]
+    writer.close()
+    return [ok(f"a collector answers at {host}:{port}")]

@@ -16,8 +16,6 @@ class Finding:
     says: str
     do: str | None = None
     """What would help; every warning and problem has it."""
-    lost: bool = False
-    """Was the server not there to be asked?"""
 
 
 def ok(says: str) -> Finding:
@@ -30,6 +28,6 @@ def warning(says: str, do: str) -> Finding:
     return Finding("warning", says, do)
 
 
-def problem(says: str, do: str, *, lost: bool = False) -> Finding:
+def problem(says: str, do: str) -> Finding:
     """It does not work."""
-    return Finding("problem", says, do, lost)
+    return Finding("problem", says, do)

@@ -22,7 +22,7 @@ from holdfast.workers.terminal.output import print_json
 
 if TYPE_CHECKING:
     from holdfast.config.settings import Settings
-    from holdfast.workers.doctor.report import Report
+    from holdfast.workers.doctor.run_checks import Report
 
 Offline = Annotated[bool, typer.Option("--offline", help="Look at this machine alone, and ask no server.")]
 
@@ -47,18 +47,19 @@ def doctor(
     the disk, the ledger, the sandbox, tools, rules, MCP servers and keys. It changes nothing and tells no secret.
     The exit code is 0 without problems (there may be warnings), 1 with some, 3 when the server cannot be reached.
     """
-    from holdfast.workers.doctor.report import count_findings, is_server_lost, reports_as_json
     from holdfast.workers.doctor.report_text import print_reports
+    from holdfast.workers.doctor.run_checks import count_findings, reports_as_json, run_checks
     from holdfast.workers.runtime import log_setup
 
     log_setup.silence_logging()
-    reports = run_async(_run_checks(*_load_settings(data, workspace), offline=offline, address=address))
+    settings, about = _load_settings(data, workspace)
+    reports = (about, *run_async(run_checks(settings, offline=offline, address=address)))
     if json:
         print_json(reports_as_json(reports))
     else:
         print_reports(reports)
     if count_findings(reports, "problem"):
-        raise typer.Exit(UNREACHABLE if is_server_lost(reports) else FAILED)
+        raise typer.Exit(UNREACHABLE if any(report.lost for report in reports) else FAILED)
     raise typer.Exit(OK)
 
 
@@ -67,7 +68,7 @@ def _load_settings(data: Path | None, workspace: Path | None) -> tuple[Settings,
     from holdfast.config.settings import Settings
     from holdfast.errors import BadInput
     from holdfast.util.findings import ok, problem
-    from holdfast.workers.doctor.report import Report
+    from holdfast.workers.doctor.run_checks import Report
 
     try:
         settings = resolve_settings(data, workspace)
@@ -76,11 +77,3 @@ def _load_settings(data: Path | None, workspace: Path | None) -> tuple[Settings,
         return apply_options(Settings(), data, workspace), Report("settings", (found,))
     where = f"{settings.file} is read" if settings.file else "no settings file: the environment and the defaults count"
     return settings, Report("settings", (ok(where),))
-
-
-async def _run_checks(settings: Settings, about: Report, *, offline: bool, address: str | None) -> tuple[Report, ...]:
-    from holdfast.workers.doctor.check import CheckContext
-    from holdfast.workers.doctor.checks import CHECKS
-    from holdfast.workers.doctor.run_checks import run_checks
-
-    return (about, *await run_checks(CheckContext(settings), CHECKS, offline=offline, address=address))

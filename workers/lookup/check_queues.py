@@ -1,10 +1,10 @@
-"""Task queues: is there a worker for what is to run, and does something wait too long; on hosts too."""
+"""Is there a worker for what is to run, and does something wait too long; on hosts too."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.client import Client
@@ -13,8 +13,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.domain.turn.turn_io import TURN_WORKFLOW
 from holdfast.util.durations import format_duration
 from holdfast.util.findings import Finding, ok, problem, warning
-from holdfast.workers.doctor.check import Check, CheckContext
-from holdfast.workers.lookup.task_queues import Queue, build_queue_query, fetch_queue
+from holdfast.workers.lookup.task_queues import build_queue_query, fetch_queue
 
 OLD_BACKLOG = timedelta(minutes=1)
 """That something waits for a worker, while there are some."""
@@ -23,48 +22,37 @@ TURNS_LIMIT = 200
 CONCURRENT_QUERIES = 10
 
 
-async def _examine_shared(around: CheckContext) -> list[Finding]:
-    """The queue that all workers share."""
-    name = around.settings.task_queue
-    steps, calls = await asyncio.gather(fetch_queue(around.client, name), fetch_queue(around.client, name, "activity"))
-    alive = {poller.identity for poller in steps.list_alive(around.now())}
+async def check_workers(client: Client, name: str, now: datetime) -> list[Finding]:
+    """Who polls the queue that all workers share, and what waits there; RPCError."""
+    steps, calls = await asyncio.gather(fetch_queue(client, name), fetch_queue(client, name, "activity"))
+    alive = {poller.identity for poller in steps.list_alive(now)}
     if not alive:
-        gone = _describe_last_poller(steps)
+        newest = max((poller.seen for poller in steps.pollers), default=None)
+        gone = f" (the last was seen at {newest:%Y-%m-%d %H:%M:%S} UTC)" if newest else ""
         do = "start one: holdfast worker (or is HOLDFAST_TASK_QUEUE another here than where workers run?)"
         return [problem(f"no worker polls {name!r}{gone}: turns wait", do)]
-    found = [ok(f"{len(alive)} worker{'' if len(alive) == 1 else 's'} on {name!r}")]
-    return found + [
-        _report_backlog(queue, kind)
+    do = "start more workers, of the version that is current where they have versions, or raise limits.concurrent_calls"
+    return [ok(f"{len(alive)} worker{'' if len(alive) == 1 else 's'} on {name!r}")] + [
+        warning(
+            f"about {queue.backlog:,} {kind} wait on {name!r}, the oldest for "
+            f"{format_duration(queue.oldest.total_seconds())}",
+            do,
+        )
         for queue, kind in ((steps, "steps"), (calls, "calls"))
         if queue.oldest >= OLD_BACKLOG
     ]
 
 
-def _describe_last_poller(queue: Queue) -> str:
-    newest = max((poller.seen for poller in queue.pollers), default=None)
-    return f" (the last was seen at {newest:%Y-%m-%d %H:%M:%S} UTC)" if newest else ""
-
-
-def _report_backlog(queue: Queue, kind: str) -> Finding:
-    return warning(
-        f"about {queue.backlog:,} {kind} wait on {queue.name!r}, the oldest for "
-        f"{format_duration(queue.oldest.total_seconds())}",
-        "start more workers, of the version that is current where they have versions, or raise limits.concurrent_calls",
-    )
-
-
-async def _examine_hosts(around: CheckContext) -> list[Finding]:
-    """The queues that calls of open turns wait in and nobody shares: of hosts, and of tools that name one."""
-    client, mine = around.client, around.settings.task_queue
-    waiting = await _count_waiting(client, mine)
-    if not waiting:
-        return [ok("no call waits for a host of its own")]
-    found = []
-    for name, count in waiting.items():
-        queue = await fetch_queue(client, name, "activity")
-        if not queue.list_alive(around.now()):
-            found.append(_report_deserted(name, count, mine))
-    return found or [ok(f"calls wait on {len(waiting)} other task queues, and each is polled")]
+async def check_hosts(client: Client, shared: str, now: datetime) -> list[Finding]:
+    """The queues that calls of open turns wait in and nobody shares: of hosts, and of tools that name one; RPCError."""
+    waiting = await _count_waiting(client, shared)
+    queues = await asyncio.gather(*(fetch_queue(client, name, "activity") for name in waiting))
+    deserted = [queue.name for queue in queues if not queue.list_alive(now)]
+    if not deserted:
+        return [
+            ok(f"calls wait on {len(waiting)} queues of hosts, each polled" if waiting else "no call waits for one")
+        ]
+    return [_report_deserted(name, waiting[name], shared) for name in deserted]
 
 
 def _report_deserted(name: str, count: int, shared: str) -> Finding:
@@ -96,9 +84,3 @@ async def _count_waiting(client: Client, shared: str) -> Counter[str]:
 
     found = Counter(name for names in await asyncio.gather(*map(list_queues, ids)) for name in names)
     return Counter({name: count for name, count in found.items() if name and name != shared})
-
-
-CHECKS = (
-    Check("workers", _examine_shared, remote=True),
-    Check("hosts", _examine_hosts, seconds=20, remote=True),
-)

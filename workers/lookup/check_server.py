@@ -1,10 +1,11 @@
-"""The Temporal server: is it there, how fast, has it our namespace and search attributes, does its clock agree."""
+"""Is the Temporal server as turns need it: our namespace and search attributes, fast enough, and its clock right?"""
 
 from __future__ import annotations
 
 import asyncio
 import statistics
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
@@ -17,11 +18,9 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.errors import HoldfastError
 from holdfast.plugin.search_attributes import ATTRIBUTES, format_add_commands, list_missing_attributes
 from holdfast.util.durations import format_duration
 from holdfast.util.findings import Finding, ok, problem, warning
-from holdfast.workers.doctor.check import Check, CheckContext, report_unanswered
 from holdfast.workers.lookup.task_queues import RPC_LIMIT, fetch_queue
 
 SLOW_SECONDS = 0.25
@@ -34,8 +33,8 @@ CLOCK_PROBLEM = timedelta(minutes=1)
 SEEN_SECONDS = 5.0
 
 
-async def examine_namespace(client: Client) -> list[Finding]:
-    """Which server it is, and whether it has the namespace."""
+async def check_namespace(client: Client) -> list[Finding]:
+    """Which server it is, and whether it has the namespace; RPCError."""
     system = await client.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=RPC_LIMIT)
     where = f"Temporal {system.server_version} at {client.service_client.config.target_host}"
     name = client.namespace
@@ -45,7 +44,7 @@ async def examine_namespace(client: Client) -> list[Finding]:
         )
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
-            return [report_unanswered(error, f"namespace {name!r} of {where}")]
+            raise
         create = f"temporal operator namespace create --namespace {name}"
         return [problem(f"{where} has no namespace {name!r}", f"set TEMPORAL_NAMESPACE, or make it: {create}")]
     kept = found.config.workflow_execution_retention_ttl.ToTimedelta()
@@ -56,11 +55,12 @@ async def examine_namespace(client: Client) -> list[Finding]:
     return [ok(says)]
 
 
-async def _examine_latency(around: CheckContext) -> list[Finding]:
+async def check_latency(client: Client) -> list[Finding]:
+    """How soon it answers; RPCError."""
     times = []
     for _ in range(LATENCY_SAMPLES):
         began = time.monotonic()
-        await around.client.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=RPC_LIMIT)
+        await client.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=RPC_LIMIT)
         times.append(time.monotonic() - began)
     usual = statistics.median(times)
     says = f"it answers in {usual * 1000:.0f} ms"
@@ -69,29 +69,23 @@ async def _examine_latency(around: CheckContext) -> list[Finding]:
     return [ok(says)]
 
 
-async def _examine_attributes(around: CheckContext) -> list[Finding]:
-    client = around.client
-    try:
-        missing = await list_missing_attributes(client)
-    except HoldfastError as error:
-        other = "use another namespace, or remove them there and let a worker add them: turns could not be started"
-        return [problem(str(error), other)]
+async def check_search_attributes(client: Client) -> list[Finding]:
+    """Are ours there? HoldfastError when one has another type."""
+    missing = await list_missing_attributes(client)
     if not missing:
         return [ok(f"{', '.join(ATTRIBUTES)} are there")]
     says = f"missing in namespace {client.namespace!r}: {', '.join(missing)}"
-    return [
-        problem(
-            says, f"start a worker, which adds them where it may, or: {format_add_commands(client.namespace, missing)}"
-        )
-    ]
+    commands = format_add_commands(client.namespace, missing)
+    return [problem(says, f"start a worker, which adds them where it may, or: {commands}")]
 
 
-async def _examine_clocks(around: CheckContext) -> list[Finding]:
-    """The server notes when it is polled: we poll a queue of our own, and look at what it noted.
+async def check_clock(client: Client, read_clock: Callable[[], datetime]) -> list[Finding]:
+    """Does this machine's clock agree with the server's?
 
-    Its time lies between two of ours, so nothing is guessed. The queue is gone by itself.
+    The server notes when it is polled: we poll a queue of our own, and look at what it noted. Its time lies between two
+    of ours, so nothing is guessed. The queue is gone by itself.
     """
-    least, most = await _measure_difference(around)
+    least, most = await _measure_difference(client, read_clock)
     if least is None or most is None:
         return [warning("the server did not say what time it has", "compare the clocks by hand: date")]
     nearest = timedelta(0) if least <= timedelta(0) <= most else min(least, most, key=abs)
@@ -104,10 +98,12 @@ async def _examine_clocks(around: CheckContext) -> list[Finding]:
     return [problem(says, do) if size >= CLOCK_PROBLEM else warning(says, do)]
 
 
-async def _measure_difference(around: CheckContext) -> tuple[timedelta | None, timedelta | None]:
-    client, me = around.client, f"holdfast-doctor-{uuid4().hex}"
+async def _measure_difference(
+    client: Client, read_clock: Callable[[], datetime]
+) -> tuple[timedelta | None, timedelta | None]:
+    me = f"holdfast-doctor-{uuid4().hex}"
     request = PollActivityTaskQueueRequest(namespace=client.namespace, task_queue=TaskQueue(name=me), identity=me)
-    before = around.now()
+    before = read_clock()
     polling = asyncio.create_task(
         client.workflow_service.poll_activity_task_queue(request, timeout=timedelta(seconds=SEEN_SECONDS + 5))
     )
@@ -115,7 +111,7 @@ async def _measure_difference(around: CheckContext) -> tuple[timedelta | None, t
         async with asyncio.timeout(SEEN_SECONDS):
             while not polling.done():
                 if noted := await _fetch_noted_time(client, me):
-                    return noted - around.now(), noted - before
+                    return noted - read_clock(), noted - before
                 await asyncio.sleep(0.05)
         polling.result()
     except TimeoutError:
@@ -129,10 +125,3 @@ async def _measure_difference(around: CheckContext) -> tuple[timedelta | None, t
 async def _fetch_noted_time(client: Client, queue: str) -> datetime | None:
     found = await fetch_queue(client, queue, "activity")
     return next((poller.seen.astimezone(UTC) for poller in found.pollers if poller.identity == queue), None)
-
-
-CHECKS = (
-    Check("latency", _examine_latency, remote=True),
-    Check("search attributes", _examine_attributes, remote=True),
-    Check("clocks", _examine_clocks, remote=True),
-)
