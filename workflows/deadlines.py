@@ -42,12 +42,12 @@ class Deadlines:
     async def _wake_at(self, moment: datetime) -> None:
         await workflow.sleep(max(moment - workflow.now(), datetime.resolution))
         self._moment = self._timer = None
-        self._state.has_changed = True  # also when nothing is due any more: the next moment is to be found
-        self._state.apply_deadlines()
+        self._state.log.has_changed = True  # also when nothing is due any more: the next moment is to be found
+        self._state.decisions.apply_deadlines()
 
 
 def find_next_moment(state: TurnState) -> datetime | None:
     """When the next deadline passes or comes near."""
-    waiting = [call for call in (state.active.waiting_calls if state.active else ()) if not call.changing]
+    waiting = [call for call in (state.queue.active.waiting_calls if state.queue.active else ()) if not call.changing]
     moments = [moment for call in waiting for moment in (call.deadline_at, find_warning_time(call)) if moment]
     return min(moments, default=None)

@@ -14,7 +14,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.domain.calls.call import Call
     from holdfast.domain.calls.verdicts import Allow, Ask, ExecutionOutcome, Lost, NeedsApprovalAgain, Stopped
     from holdfast.domain.turn.activity_io import CallToValidate
-    from holdfast.domain.turn.decisions import build_bound_request
+    from holdfast.domain.turn.decision_log import build_bound_request
     from holdfast.domain.turn.turn_state import TurnState
     from holdfast.util.text import shorten_text
     from holdfast.workflows.activity_failures import (
@@ -52,8 +52,8 @@ async def execute_call(state: TurnState, running: RunningCalls, call: Call) -> E
     """
     if call.bound and call.bound.tool.traits.delegates:
         return await execute_delegated_call(state, running, call)
-    if host := state.find_host(call):  # a background command is read and stopped where it runs
-        call = state.move_call(call.id, host)
+    if host := state.executions.find_host(call):  # a background command is read and stopped where it runs
+        call = state.executions.move_call(call.id, host)
     begun, tail, limit = False, "", FIRST_LIMIT
     while True:
         running[call.id] = handle = _start_activity(state, call, limit, begun=begun)
@@ -65,7 +65,7 @@ async def execute_call(state: TurnState, running: RunningCalls, call: Call) -> E
             begun, tail = begun or has_begun_before(error), tail or find_last_output(error)
         finally:
             running.pop(call.id, None)
-        if state.is_stopping(call):
+        if state.executions.is_stopping(call):
             if not begun:
                 return Stopped(reason="No worker had taken it up")
             return await _stop_on_host(state, call, build_untaken_outcome(call, begun=True, tail=tail))
@@ -82,7 +82,7 @@ async def execute_call(state: TurnState, running: RunningCalls, call: Call) -> E
 
 async def _stop_on_host(state: TurnState, call: Call, outcome: ExecutionOutcome) -> ExecutionOutcome:
     """Of a call that is to stop and whose worker did not answer: what its host says, where it may still be at work."""
-    unanswered = isinstance(outcome, Stopped | Lost) and state.is_stopping(call)
+    unanswered = isinstance(outcome, Stopped | Lost) and state.executions.is_stopping(call)
     if not unanswered or not (call.bound and call.bound.host):
         return outcome
     try:
@@ -94,12 +94,12 @@ async def _stop_on_host(state: TurnState, call: Call, outcome: ExecutionOutcome)
 async def _bind_elsewhere(state: TurnState, call: Call) -> Call | ExecutionOutcome:
     """The call as a worker that lives would run it; its verdict, when that is not what was approved."""
     asked = CallToValidate(id=call.id, request=build_bound_request(call))
-    verdict = (await validate_calls(state.build_validate_input((asked,)))).verdicts[call.id]
-    if state.is_stopping(call):
+    verdict = (await validate_calls(state.decisions.build_validate_input((asked,)))).verdicts[call.id]
+    if state.executions.is_stopping(call):
         return Stopped(reason="No worker had taken it up")
     same = isinstance(verdict, Ask) and call.bound and verdict.bound.digest == call.bound.digest
     if isinstance(verdict, Allow) or (isinstance(verdict, Ask) and same):
-        return state.move_call(call.id, verdict.bound.host)
+        return state.executions.move_call(call.id, verdict.bound.host)
     return NeedsApprovalAgain(verdict=verdict)
 
 
@@ -115,7 +115,7 @@ def _start_activity(
     queue, asks = call.bound.host or traits.task_queue, traits.asks and state.input.interactive
     return workflow.start_activity_method(
         ToolActivities.execute,
-        state.build_execute_input(call, begun=begun, stop=stop),
+        state.decisions.build_execute_input(call, begun=begun, stop=stop),
         activity_id=f"{_format_activity_id(call)}-stop" if stop else _format_activity_id(call),
         task_queue=queue,
         schedule_to_start_timeout=limit if queue else None,

@@ -33,7 +33,7 @@ class Inbox:
 
     def publish(self) -> None:
         """Say what waits now, if that has changed."""
-        waiting = self._state.active.waiting_calls if self._state.active else ()
+        waiting = self._state.queue.active.waiting_calls if self._state.queue.active else ()
         now = tuple(_select_facts(call) for call in waiting)
         if now == self._published:
             return

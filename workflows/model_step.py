@@ -39,8 +39,10 @@ WORTHWHILE_SHARE = 0.95
 
 async def take_step(state: TurnState) -> None:
     """Ask the model for its next reply, until it has one, has failed for good, or is not to go on with this one."""
-    step, tries, compactions = state.begin_step(), 1, 0
-    if is_nearly_full(state.window, state.filled) and state.filled > GROWTH_FACTOR * state.no_shorter_at:
+    conversation = state.conversation
+    step, tries, compactions = conversation.begin_step(), 1, 0
+    has_grown = conversation.filled > GROWTH_FACTOR * conversation.shortest
+    if has_grown and is_nearly_full(conversation.window, conversation.filled):
         compactions += await _compact_conversation(state, step, 1)
     while not _is_abandoned(state):
         handle = _start_step(state, step)
@@ -61,14 +63,14 @@ async def take_step(state: TurnState) -> None:
             return None
         if shorter:
             compactions += 1
-            state.retry_step(describe_failure(failed))
+            conversation.retry_step(describe_failure(failed))
         elif _may_retry(state, failed, tries):
             tries += 1
-            state.retry_step(describe_failure(failed))
+            conversation.retry_step(describe_failure(failed))
             await _wait_before_retry(state, failed, tries)
         elif _has_other_model(state):
             tries = 1
-            state.use_next_model(describe_failure(failed))
+            conversation.use_next_model(describe_failure(failed))
         else:
             return state.fail_step(describe_failure(failed))
     return None
@@ -77,14 +79,14 @@ async def take_step(state: TurnState) -> None:
 def _may_retry(state: TurnState, failed: ActivityError, tries: int) -> bool:
     """Is the turn itself to try again? Where the reply is not streamed, Temporal has done so."""
     for_good = failed.retry_state is RetryState.NON_RETRYABLE_FAILURE
-    return state.writing is not None and not for_good and tries < _find_max_attempts(state)
+    return state.conversation.writing is not None and not for_good and tries < _find_max_attempts(state)
 
 
 async def _compact_conversation(state: TurnState, step: int, times: int) -> bool:
     """Make what the model is told shorter; False when that cannot be done, or does not help."""
     handle = workflow.start_activity_method(
         ModelActivities.compact_conversation,
-        CompactInput(step=step, model=state.model, times=times, window=state.window),
+        CompactInput(step=step, model=state.conversation.model, times=times, window=state.conversation.window),
         activity_id=f"compact-{step}-{times}",
         summary=f"Make the conversation of step {step} shorter",
         start_to_close_timeout=timedelta(minutes=30),
@@ -101,9 +103,9 @@ async def _compact_conversation(state: TurnState, step: int, times: int) -> bool
         workflow.logger.warning("The conversation was not made shorter: %s", Redacted(describe_failure(error)))
         return False
     if done.tokens_after >= WORTHWHILE_SHARE * done.tokens:
-        state.skip_compaction(done)
+        state.conversation.skip_compaction(done)
         return False
-    state.apply_compaction(done)
+    state.conversation.apply_compaction(done)
     return True
 
 
@@ -112,7 +114,7 @@ async def _wait_until_done(handle: workflow.ActivityHandle[Any], state: TurnStat
 
 
 def _is_abandoned(state: TurnState) -> bool:
-    return state.stop is not None or state.has_new_message
+    return state.queue.stop is not None or state.conversation.has_new_message
 
 
 def _is_too_long(error: ActivityError) -> bool:
@@ -121,7 +123,7 @@ def _is_too_long(error: ActivityError) -> bool:
 
 def _has_other_model(state: TurnState) -> bool:
     """Is there another model to be asked?"""
-    return state.input.model is not None and state.model + 1 < len(state.input.model.model_names)
+    return state.input.model is not None and state.conversation.model + 1 < len(state.input.model.model_names)
 
 
 def _find_max_attempts(state: TurnState) -> int:
@@ -129,16 +131,16 @@ def _find_max_attempts(state: TurnState) -> int:
 
 
 def _start_step(state: TurnState, step: int) -> workflow.ActivityHandle[ModelReply]:
-    attempt, streams = state.attempt, state.writing is not None
+    attempt, stream = state.conversation.attempt, state.conversation.writing
     return workflow.start_activity_method(
         ModelActivities.request_reply,
-        ModelStepInput(step=step, attempt=attempt, stream=state.writing, model=state.model),
+        ModelStepInput(step=step, attempt=attempt, stream=stream, model=state.conversation.model),
         activity_id=f"model-{step}" if attempt == 1 else f"model-{step}-{attempt}",
         summary=f"Model step {step}",
         start_to_close_timeout=timedelta(minutes=30),
         heartbeat_timeout=timedelta(seconds=10),
         retry_policy=RetryPolicy(
-            maximum_interval=LONGEST_PAUSE, maximum_attempts=1 if streams else _find_max_attempts(state)
+            maximum_interval=LONGEST_PAUSE, maximum_attempts=1 if stream else _find_max_attempts(state)
         ),
     )
 

@@ -125,11 +125,11 @@ class ObservedWorkflow(WorkflowInboundInterceptor):
         return derive_step_place(self.root, step) if self.root and isinstance(step, int) else self.root
 
     def _watch_state(self, state: TurnState) -> None:
-        self._phases = PhaseTracker(state.began_at, state.find_event_call)
-        self._usage = state.usage
-        for event in state.events:
+        self._phases = PhaseTracker(state.began_at, state.queue.find_event_call)
+        self._usage = state.conversation.usage
+        for event in state.log.events:
             self._take_event(state, event)
-        state.watcher = lambda event: self._take_event(state, event)
+        state.log.watcher = lambda event: self._take_event(state, event)
 
     def _take_event(self, state: TurnState, event: Event) -> None:
         """Count what ends with an event. A replay only finds out again what is under way."""
@@ -138,9 +138,9 @@ class ObservedWorkflow(WorkflowInboundInterceptor):
         try:
             for phase in self._phases.apply_event(event):
                 self._count_phase(phase)
-            before, self._usage = self._usage, state.usage
-            if found := list(measure_usage(before, state.usage)):
-                self._count_once(("tokens", state.usage.input_tokens, state.usage.output_tokens), found)
+            before, self._usage = self._usage, state.conversation.usage
+            if found := list(measure_usage(before, self._usage)):
+                self._count_once(("tokens", self._usage.input_tokens, self._usage.output_tokens), found)
         except Exception as error:  # a turn is worth more than what is told of it
             self._give_up(error)
 
@@ -173,17 +173,17 @@ class ObservedWorkflow(WorkflowInboundInterceptor):
         return TurnFacts(
             turn_id=state.turn_id,
             root=root,
-            events=tuple(state.events),
-            call_of=state.find_event_call,
+            events=tuple(state.log.events),
+            call_of=state.queue.find_event_call,
             began_at=state.began_at,
             ended_at=workflow.now(),
             parent=self._parent,
             session=session,
             session_id=input.session or "",
             depth=input.depth,
-            model=input.model.model_names[state.model] if input.model else "",
-            input_tokens=state.usage.input_tokens,
-            output_tokens=state.usage.output_tokens,
+            model=input.model.model_names[state.conversation.model] if input.model else "",
+            input_tokens=state.conversation.usage.input_tokens,
+            output_tokens=state.conversation.usage.output_tokens,
             failure=failure,
             content=bool(self._observer and self._observer.content),
         )

@@ -23,9 +23,10 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.domain.calls.call import Call
     from holdfast.domain.calls.scheduling import list_startable
     from holdfast.domain.turn.activity_io import CallToValidate, ValidateResult
-    from holdfast.domain.turn.decisions import build_bound_request
+    from holdfast.domain.turn.decision_log import build_bound_request
     from holdfast.domain.turn.ids import ID_MARK
     from holdfast.domain.turn.turn_io import TURN_WORKFLOW, TurnInput, TurnResult, check_input, check_outside
+    from holdfast.domain.turn.turn_result import build_carryover, build_result
     from holdfast.domain.turn.turn_state import TurnState
     from holdfast.errors import PayloadUnreadable, RequestRefused
     from holdfast.util.text import shorten_text
@@ -50,24 +51,22 @@ class TurnWorkflow(TurnHandlers):
     # cannot be read must end the turn with a reason, where a failed decoding would be retried for ever.
     @workflow.init
     def __init__(self, *inputs: Any) -> None:
-        self._state = TurnState(workflow.info().workflow_id, workflow.now)
-        self._inbox = Inbox(self._state)
         self._dropped = DroppedSignals()
-        self._deadlines = Deadlines(self._state)
         self._running: dict[str, Any] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._defect: BaseException | None = None
         self._bad_input: str | None = None
         self._has_hooks = False
-        self._absent = explain_absent_input(inputs)
-        if self._absent:
-            return
+        self._absent, input = explain_absent_input(inputs), None
         try:
-            self._state.apply_input(_read_input(inputs))
+            input = None if self._absent else _read_input(inputs)
         except RequestRefused as refusal:
             self._bad_input = f"The turn cannot start: {refusal}"
         except ValidationError as error:
             self._bad_input = f"The turn cannot start: {shorten_text(describe_problems(error, 'input'), 2_000)}"
+        self._state = TurnState(workflow.info().workflow_id, workflow.now, input)
+        self._inbox = Inbox(self._state)
+        self._deadlines = Deadlines(self._state)
 
     @workflow.run
     async def run(self, *inputs: Any) -> TurnResult:
@@ -86,11 +85,11 @@ class TurnWorkflow(TurnHandlers):
                 self._state.stop_turn("cancelled", "The turn was cancelled")
         going_on = steps.result()
         await workflow.wait_condition(workflow.all_handlers_finished)
-        if going_on and not self._state.stop:
+        if going_on and not self._state.queue.stop:
             workflow.continue_as_new(self._build_next_input())
         if going_on:
             self._state.close_turn()
-        return self._state.build_result()
+        return build_result(self._state)
 
     async def _take_steps(self) -> bool:
         """Work off the queue; with a model, ask it for the next batch; end when there is nothing more to do.
@@ -99,17 +98,17 @@ class TurnWorkflow(TurnHandlers):
         """
         state, thinking = self._state, None
         await self._check_tools()
-        while not state.stop:
+        while not state.queue.stop:
             resting = thinking is None or thinking.done()
             if resting and state.has_more_to_do and is_history_long():
                 return True
-            if state.queue:
+            if state.queue.queued:
                 await self._run_batch()
             elif thinking and not thinking.done():
                 await self._wait_for_change()
-            elif state.needs_step:
+            elif state.conversation.needs_step:
                 state.apply_limits(before_step=True)
-                thinking = None if state.stop else self._spawn_task(take_step(state))
+                thinking = None if state.queue.stop else self._spawn_task(take_step(state))
             elif state.input.keep_open and not state.is_finishing:
                 await self._wait_for_change()
             else:
@@ -131,7 +130,7 @@ class TurnWorkflow(TurnHandlers):
             self._state.stop_turn("failed", f"The turn cannot start: its list names tools that there are not: {names}")
 
     def _build_next_input(self) -> TurnInput:
-        carried = self._state.build_carryover(workflow.info().run_id)
+        carried = build_carryover(self._state, workflow.info().run_id)
         return self._state.input.model_copy(update={"batches": (), "memory": None, "carried": carried})
 
     async def _keep_time(self) -> None:
@@ -149,7 +148,7 @@ class TurnWorkflow(TurnHandlers):
         self._state.apply_limits()
         # Not before validation has answered, even when a stop has answered everything: a turn that ends with a local
         # activity under way is refused by the server when it is replayed from the start.
-        while not (self._state.active_batch.is_done and (judging is None or judging.done())):
+        while not (self._state.queue.active_batch.is_done and (judging is None or judging.done())):
             if judging is None or judging.done():
                 judging = self._start_validation()
             self._deadlines.schedule_wake()
@@ -165,40 +164,41 @@ class TurnWorkflow(TurnHandlers):
     def _start_validation(self) -> asyncio.Task[None] | None:
         """Validate what has come; else what a person has changed; else, when a grant, the mode or the context has
         changed, everything that this may decide."""
-        if self._state.active_batch.unvalidated_calls:
+        if self._state.queue.active_batch.unvalidated_calls:
             return self._spawn_task(self._validate_batch())
-        if changing := next((call for call in self._state.active_batch.waiting_calls if call.changing), None):
+        if changing := next((call for call in self._state.queue.active_batch.waiting_calls if call.changing), None):
             return self._spawn_task(self._validate_change(changing))
-        if self._state.is_stale:
-            self._state.is_stale = False
+        if self._state.decisions.is_stale:
+            self._state.decisions.is_stale = False
             return self._spawn_task(self._revalidate_calls())
         return None
 
     async def _validate_batch(self) -> None:
-        batch, unjudged = self._state.active_batch, self._state.active_batch.unvalidated_calls
-        self._state.is_stale = self._state.is_stale and len(unjudged) < len(batch)
+        batch, unjudged = self._state.queue.active_batch, self._state.queue.active_batch.unvalidated_calls
+        self._state.decisions.is_stale = self._state.decisions.is_stale and len(unjudged) < len(batch)
         calls = tuple(CallToValidate(id=call.id, request=call.request) for call in unjudged)
         self._state.apply_verdicts(batch.id, await self._fetch_verdicts(calls))
 
     async def _validate_change(self, call: Call) -> None:
         change = CallToValidate(id=call.id, request=build_bound_request(call), change=call.changing)
-        self._state.apply_change(call.id, await self._fetch_verdicts((change,)))
+        self._state.decisions.apply_change(call.id, await self._fetch_verdicts((change,)))
 
     async def _revalidate_calls(self) -> None:
-        before, calls = self._state.active_batch, self._state.list_unsettled_calls()
+        before, calls = self._state.queue.active_batch, self._state.decisions.list_unsettled_calls()
         if calls:
             self._state.reapply_verdicts(before, await self._fetch_verdicts(calls))
-        self._state.has_moved = False
+        self._state.executions.has_moved = False
 
     async def _fetch_verdicts(self, calls: tuple[CallToValidate, ...]) -> ValidateResult:
-        result = await validate_calls(self._state.build_validate_input(calls), has_hooks=self._has_hooks)
+        result = await validate_calls(self._state.decisions.build_validate_input(calls), has_hooks=self._has_hooks)
         self._has_hooks = self._has_hooks or result.needs_time == "hooks"
         return result
 
     def _start_ready_calls(self) -> None:
-        calls = () if self._state.has_moved else list_startable(self._state.active_batch, self._state.input.plan)
+        queue, moved = self._state.queue, self._state.executions.has_moved
+        calls = () if moved else list_startable(queue.active_batch, self._state.input.plan)
         if calls:
-            self._state.update_batch(start_calls(self._state.active_batch, {call.id for call in calls}, workflow.now()))
+            queue.update_batch(start_calls(queue.active_batch, {call.id for call in calls}, workflow.now()))
         for call in calls:
             if not (call.pause and call.pause.held):  # its tool waits where it runs, and hears the answer there
                 self._spawn_task(self._execute_call(call))
@@ -209,7 +209,7 @@ class TurnWorkflow(TurnHandlers):
                 child.signal(signal, body)
 
     def _stop_calls(self) -> None:
-        for call in self._state.active_batch.calls:
+        for call in self._state.queue.active_batch.calls:
             if call.stopping and (handle := self._running.pop(call.id, None)):
                 handle.cancel()
 
@@ -218,8 +218,8 @@ class TurnWorkflow(TurnHandlers):
         self._state.apply_outcome(call.id, outcome)
 
     async def _wait_for_change(self) -> None:
-        self._state.has_changed = False
-        await workflow.wait_condition(lambda: self._state.has_changed)
+        self._state.log.has_changed = False
+        await workflow.wait_condition(lambda: self._state.log.has_changed)
         if self._defect:
             raise self._defect
 
@@ -232,7 +232,7 @@ class TurnWorkflow(TurnHandlers):
     def _join_task(self, task: asyncio.Task[None]) -> None:
         """A defect in a task must fail the workflow task, where it is seen and retried, not vanish with the task."""
         self._tasks.discard(task)
-        self._state.has_changed = True
+        self._state.log.has_changed = True
         if not task.cancelled():
             self._defect = self._defect or task.exception()
 

@@ -65,9 +65,9 @@ from .domain.session.session_io import SessionInput as SessionInput
 from .domain.session.session_io import SessionResult as SessionResult
 from .domain.session.session_io import SessionView as SessionView
 from .domain.turn.activity_io import LiveOutput as LiveOutput
-from .domain.turn.limits import TurnLimits as TurnLimits
 from .domain.turn.turn_io import BatchResult as BatchResult
 from .domain.turn.turn_io import TurnInput as TurnInput
+from .domain.turn.turn_io import TurnLimits as TurnLimits
 from .domain.turn.turn_io import TurnResult as TurnResult
 from .domain.turn.update_bodies import AddCallsResult as AddCallsResult
 from .domain.turn.update_bodies import DecisionResult as DecisionResult

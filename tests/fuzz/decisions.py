@@ -56,8 +56,7 @@ def make_turn() -> TurnState:
         Approver(name=ANYONE, key=format_public_key(OWNER.public_key()), vouches=True),
         Approver(name="ada", key=format_public_key(ADA.public_key())),
     )
-    state = TurnState("turn", lambda: NOW)
-    state.apply_input(TurnInput(batches=((CallRequest(tool="shell"),) * 3,)))
+    state = TurnState("turn", lambda: NOW, TurnInput(batches=((CallRequest(tool="shell"),) * 3,)))
     batch = state.activate_batch()
     verdicts: dict[str, Verdict] = {}
     for number, (call, confirmation) in enumerate(zip(batch.calls, shown, strict=True)):
@@ -84,7 +83,7 @@ class DecisionFuzzer:
         try:
             [decision] = read_bodies("decide", Decision, (body,))
             found.telling += 1
-            self._state.check_decision(decision)
+            self._state.decisions.check_decision(decision)
             if digest_decision(decision) not in self._signed:
                 found.problems.append(f"counted, and nobody signed it: {body!r}")
         except (RequestRefused, DecisionRefused) as refusal:

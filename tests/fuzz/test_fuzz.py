@@ -27,7 +27,7 @@ def test_S22_no_decision_counts_that_nobody_signed_and_every_other_is_refused_in
 
 def test_the_fuzzer_of_decisions_notices_one_that_counts_though_nobody_signed_it() -> None:
     fuzzer, found = DecisionFuzzer(SEED), Found()
-    fuzzer._state.approvers = ()  # without keys anybody's word counts
+    fuzzer._state.decisions.approvers = ()  # without keys anybody's word counts
     for _ in range(2_000):
         fuzzer.try_one(found)
     assert any("nobody signed it" in problem for problem in found.problems)

@@ -13,7 +13,7 @@ from holdfast.workers.cli.options import parse_seconds, resolve_client_settings
 
 if TYPE_CHECKING:
     from holdfast.domain.conversation.messages import ModelChoice
-    from holdfast.domain.turn.limits import TurnLimits
+    from holdfast.domain.turn.turn_io import TurnLimits
 
 PARALLEL_LIMIT = 50
 LONGEST_SECONDS = 366 * 86_400
@@ -182,7 +182,7 @@ def read_model_options(
 
 def build_limits(steps: int | None, calls: int | None, seconds: int | None, tokens: int | None) -> TurnLimits:
     """What a turn may use up."""
-    from holdfast.domain.turn.limits import TurnLimits
+    from holdfast.domain.turn.turn_io import TurnLimits
 
     said = {"steps": steps, "calls": calls, "seconds": seconds, "tokens": tokens}
     return TurnLimits.model_validate({name: value for name, value in said.items() if value is not None})

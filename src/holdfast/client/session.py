@@ -41,7 +41,7 @@ from holdfast.domain.session.session_io import (
     check_session,
 )
 from holdfast.domain.turn.ids import parse_session_number
-from holdfast.domain.turn.limits import TurnLimits
+from holdfast.domain.turn.turn_io import TurnLimits
 from holdfast.domain.turn.update_bodies import GrantAddress
 from holdfast.domain.turn.views import TurnView
 from holdfast.errors import BadInput, HoldfastError, NoWorker, RequestRefused

@@ -237,15 +237,15 @@ class Clock:
 
 def facts(state: TurnState, **more: Any) -> TurnFacts:
     root = derive_root_place(state.turn_id, "run")
-    return TurnFacts(state.turn_id, root, tuple(state.events), state.find_event_call, START, at(10_000), **more)
+    return TurnFacts(
+        state.turn_id, root, tuple(state.log.events), state.queue.find_event_call, START, at(10_000), **more
+    )
 
 
 def played() -> TurnState:
     """A turn that was stopped while it still had to be judged."""
-    state = TurnState("turn", Clock())
-    state.apply_input(
-        TurnInput(batches=((build_request("a"), build_request("b", secret=CANARY)), (build_request("c"),)))
-    )
+    batches = ((build_request("a"), build_request("b", secret=CANARY)), (build_request("c"),))
+    state = TurnState("turn", Clock(), TurnInput(batches=batches))
     state.activate_batch()
     state.stop_turn("cancelled", CANARY)
     state.retire_batch()
@@ -268,8 +268,7 @@ def test_a_span_holds_nothing_of_a_call_unless_that_is_allowed() -> None:
 
 
 def test_a_run_that_goes_on_in_another_has_no_span_of_its_turn_yet() -> None:
-    state = TurnState("turn", Clock())
-    state.apply_input(TurnInput(batches=((build_request("a"),),)))
+    state = TurnState("turn", Clock(), TurnInput(batches=((build_request("a"),),)))
     assert build_turn_spans(facts(state)) == []
 
 

@@ -41,10 +41,11 @@ class Deliveries:
     @contextmanager
     def _watch_delivery(self, state: object, body: Any) -> Iterator[Any]:
         decision = _parse_decision(body)
-        known = isinstance(state, TurnState) and decision is not None and state.has_decision(decision)
+        log = state.decisions if isinstance(state, TurnState) else None
+        known = log is not None and decision is not None and log.has_decision(decision)
 
         def is_newly_counted() -> bool:
-            return isinstance(state, TurnState) and decision is not None and not known and state.has_decision(decision)
+            return log is not None and decision is not None and not known and log.has_decision(decision)
 
         yield is_newly_counted
 

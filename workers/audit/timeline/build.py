@@ -117,9 +117,9 @@ def _build_workflow_timeline(workflow: str, family: _RunTree, seen: set[str]) ->
         requester=input.requester if input else None,
         started_by=first.facts.identity,
         model=", ".join(input.model.model_names) if input and input.model else None,
-        mode=last.turn.mode.value if last.turn else input.mode.value if input else "default",
+        mode=last.turn.decisions.mode.value if last.turn else input.mode.value if input else "default",
         prompt=input.prompt if input else None,
-        answer=last.turn.text if last.turn else None,
+        answer=last.turn.conversation.text if last.turn else None,
         began=first.facts.began,
         ended=last.facts.ended,
         runs=tuple(map(_build_run_story, ours)),
@@ -204,7 +204,7 @@ def _list_entries(examined: _ExaminedRun, place: int) -> Iterator[TimelineEntry]
     else:
         yield TimelineEntry(at=facts.began, kind="run", words=f"goes on in run {examined.run.run}", event=1, run=place)
     if examined.turn:
-        yield from filter(None, (_build_event_entry(event, place) for event in examined.turn.events))
+        yield from filter(None, (_build_event_entry(event, place) for event in examined.turn.log.events))
     yield from _list_message_entries(examined, place)
     yield from _list_fact_entries(examined, place)
 

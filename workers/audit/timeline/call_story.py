@@ -33,10 +33,10 @@ def build_call_stories(
     state: TurnState, facts: HistoryFacts, decisions: Mapping[str, list[MessageStory]]
 ) -> list[CallStory]:
     """Every call of one run of a turn, with what was said of it."""
-    batches = [*state.done_batches, *([state.active] if state.active else []), *state.queue]
+    batches = [*state.queue.started_batches, *state.queue.queued]
     batches.sort(key=lambda batch: int(batch.id.removeprefix("b")))
     events: dict[str, list[Event]] = {}
-    for event in state.events:
+    for event in state.log.events:
         if event.call and event.kind == "call":
             events.setdefault(event.call, []).append(event)
     return [

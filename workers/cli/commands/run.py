@@ -159,8 +159,7 @@ async def _start_in_session(
 ) -> tuple[Session, Turn]:
     """The turn that takes the message up, in a session that is there or is made."""
     from holdfast.domain.session.session_io import SessionInput
-    from holdfast.domain.turn.limits import TurnLimits
-    from holdfast.domain.turn.turn_io import TurnInput
+    from holdfast.domain.turn.turn_io import TurnInput, TurnLimits
     from holdfast.errors import BadInput
     from holdfast.workers.cli.turn_options import NO_MODEL
     from holdfast.workers.lookup.sessions import build_session, session_exists

@@ -6,6 +6,7 @@ exception. The batch turns them into transitions (`batch.py`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
@@ -154,3 +155,9 @@ class QuestionRaised(Data):
 ExecutionOutcome = Annotated[
     Finished | Failed | Stopped | Lost | NeedsApprovalAgain | QuestionRaised, Field(discriminator="kind")
 ]
+
+
+def find_hook_stop(answers: Iterable[Verdict | ExecutionOutcome]) -> str | None:
+    """Why a hook ends the turn; None when none does."""
+    reasons = (answer.stop_turn for answer in answers if isinstance(answer, Deny | Finished | Failed))
+    return next(filter(None, reasons), None)

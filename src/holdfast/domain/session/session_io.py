@@ -13,8 +13,7 @@ from holdfast.domain.base import Data, Message, max_items
 from holdfast.domain.conversation.messages import ConversationMessage, ModelChoice, Usage
 from holdfast.domain.modes import Confirming, Mode
 from holdfast.domain.turn.carryover import TurnMemory
-from holdfast.domain.turn.limits import TurnLimits
-from holdfast.domain.turn.turn_io import TurnInput, TurnStatus, check_input, check_outside
+from holdfast.domain.turn.turn_io import TurnInput, TurnLimits, TurnStatus, check_input, check_outside
 from holdfast.errors import RequestRefused
 
 SESSION_WORKFLOW = "holdfast.session"

@@ -1,166 +1,216 @@
-"""The batches of one turn and what became of them: queued, at work, done; and the events that tell of it.
-
-Every change of a call goes through here, so every change is an event.
-"""
+"""The batches of one turn: queued, at work, done. Every change of a call is made here, and becomes an event."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import datetime
+from collections import Counter
 from itertools import dropwhile
-from typing import Any
 
-from holdfast.domain.calls.batch import Batch, build_batch, complete_batch, stop_calls, withdraw_batch
+from holdfast.domain.calls.batch import (
+    Batch,
+    build_batch,
+    complete_batch,
+    discard_batch,
+    extend_batch,
+    interrupt_calls,
+    stop_calls,
+    withdraw_batch,
+)
 from holdfast.domain.calls.call import Call, CallRequest
-from holdfast.domain.calls.events import Event, EventPage, list_call_changes, list_deliveries
+from holdfast.domain.calls.events import Event, list_call_changes, list_deliveries, shorten_line
 from holdfast.domain.content import Response
-from holdfast.domain.turn.carryover import EarlierRun
+from holdfast.domain.turn.carryover import RunCarryover
+from holdfast.domain.turn.event_log import EventLog
 from holdfast.domain.turn.turn_io import BatchResult, TurnStatus, build_batch_result
 from holdfast.errors import RequestRefused
 
-EVENTS_PER_PAGE = 500
 SUBMITTED_KEPT = 1_000
 PAGE_CHARACTERS = 4_000_000
-"""Of answers that are asked for at once; more where one of them is longer."""
+"""Characters of answers in one page; more where a single answer is longer."""
 
 
-class QueueState:
-    """Batches in order. `changed` is set by whatever changes them, and cleared by whoever waits for that."""
+class BatchQueue:
+    """Batches in the order of submission. One batch is at work at a time (S14)."""
 
-    def __init__(self, turn_id: str, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self, turn_id: str, log: EventLog, *, delivers_early: bool = False, carried: RunCarryover | None = None
+    ) -> None:
+        """`delivers_early`: answers are delivered before the reply that asks for them is complete."""
         self.turn_id = turn_id
-        self.queue: list[Batch] = []
+        self.queued: list[Batch] = list(carried.queue) if carried else []
         self.active: Batch | None = None
-        self.done_batches: list[Batch] = []
-        self.events: list[Event] = []
+        self.done: list[Batch] = []
         self.stop: tuple[TurnStatus, str] | None = None
-        self.is_over = False
-        self.has_changed = False
-        self.writing: str | None = None
-        """The stream that a model step of ours is writing."""
-        self.submitted: dict[str, str] = {}
-        """The batches that callers queued, the newest, by the keys under which they did."""
-        self.runs: tuple[EarlierRun, ...] = ()
-        """Of this turn, before this one (S42)."""
-        self.watcher: Callable[[Event], None] | None = None
-        """Is told of every event. It changes nothing."""
-        self._clock = clock
-        self._batches = 0
-        self._events = 0
-        """Those that earlier runs tell."""
-        self._calls = 0
-        """Those of their batches."""
-
-    @property
-    def may_deliver_early(self) -> bool:
-        """Are answers told before the reply is complete that asks for them, and that may yet be discarded?"""
-        return False
+        """How the turn is to end, and why. Once it is set, no further batch starts."""
+        self.delivers_early = delivers_early
+        self.batch_count = carried.batches if carried else 0
+        self.earlier_calls = carried.calls if carried else 0
+        """The number of calls in earlier runs and in delegated turns."""
+        self.submitted: dict[str, str] = dict(carried.submitted) if carried else {}
+        """The newest batches that callers submitted: batch ids by the keys of the submissions."""
+        self._earlier_statuses: Counter[str] = Counter(carried.counts if carried else ())
+        self._log = log
 
     @property
     def active_batch(self) -> Batch:
-        """The batch at work."""
+        """The batch at work, where there is known to be one."""
         assert self.active is not None, "no batch is at work"
         return self.active
 
+    @property
+    def started_batches(self) -> tuple[Batch, ...]:
+        """The batches that are done, then the one at work."""
+        return (*self.done, self.active) if self.active else tuple(self.done)
+
+    @property
+    def call_count(self) -> int:
+        """The number of calls of the turn, queued ones included."""
+        return self.earlier_calls + sum(len(batch) for batch in (*self.started_batches, *self.queued))
+
+    @property
+    def status_counts(self) -> Counter[str]:
+        """The number of started calls in each status."""
+        started = (call.status.value for batch in self.started_batches for call in batch.calls)
+        return self._earlier_statuses + Counter(started)
+
+    # Batches come
+
     def enqueue_batch(self, requests: tuple[CallRequest, ...]) -> Batch:
         """Queue a batch."""
-        self._batches += 1
-        batch = build_batch(f"b{self._batches}", requests, self._clock())
-        self.queue.append(batch)
-        self._emit_event(kind="batch", batch=batch.id, of=len(batch.calls), after="queued")
-        self._write_changes(None, batch)
+        batch = build_batch(self._take_id(), requests, self._log.now())
+        self.queued.append(batch)
+        self._log.emit(kind="batch", batch=batch.id, of=len(batch), after="queued")
+        self._emit_changes(None, batch)
         return batch
 
     def submit_batch(self, requests: tuple[CallRequest, ...], key: str) -> str:
-        """Queue a batch of a caller, once for each key; its id."""
+        """Queue a caller's batch and return its id. A second submission under the same key queues nothing."""
         if key not in self.submitted:
             self.submitted[key] = self.enqueue_batch(requests).id
             self.submitted = dict(list(self.submitted.items())[-SUBMITTED_KEPT:])
         return self.submitted[key]
 
+    def open_batch(self, stream: str, attempt: int) -> Batch:
+        """Queue an empty batch for the calls of one attempt of a stream."""
+        batch = Batch(id=self._take_id(), stream=stream, attempt=attempt, complete=False)
+        self.queued.append(batch)
+        note = f"attempt {attempt}" if attempt > 1 else None
+        self._log.emit(kind="batch", batch=batch.id, of=0, after="queued", note=note)
+        return batch
+
+    def extend_batch(self, batch: Batch, requests: tuple[CallRequest, ...], *, complete: bool) -> Batch:
+        """Add calls to a batch; `complete` says that these were the last."""
+        after = extend_batch(batch, requests, self._log.now())
+        return self._replace_batch(batch, complete_batch(after) if complete else after)
+
+    def complete_batch(self, batch: Batch) -> Batch:
+        """Note that no further call comes to a batch."""
+        return self._replace_batch(batch, complete_batch(batch))
+
+    def complete_all(self) -> None:
+        """Note that no further call comes to any batch."""
+        for batch in [*([self.active] if self.active else []), *self.queued]:
+            if not batch.complete:
+                self.complete_batch(batch)
+
+    # Batches at work
+
     def activate_batch(self) -> Batch:
-        """Take the next batch of the queue to work."""
-        self.active = self.queue.pop(0)
-        self._emit_event(kind="batch", batch=self.active.id, of=len(self.active.calls), after="active")
+        """Take the next queued batch to work."""
+        self.active = self.queued.pop(0)
+        self._log.emit(kind="batch", batch=self.active.id, of=len(self.active), after="active")
         return self.active
 
     def update_batch(self, batch: Batch) -> None:
-        """Replace the batch at work by what became of it."""
+        """Replace the batch at work by its next state, and emit what has changed."""
         before, self.active = self.active, batch
-        self._write_changes(before, batch)
+        self._emit_changes(before, batch)
 
-    def retire_batch(self) -> None:
-        """Put the finished batch at work aside; a model will read its responses."""
+    def retire_batch(self) -> Batch:
+        """Move the finished batch at work to the done ones."""
         batch, self.active = self.active_batch, None
-        self._close_batch(batch)
+        return self._close_batch(batch)
+
+    # Batches stop
 
     def get_queued_batch(self, batch_id: str) -> Batch:
-        """The queued batch with this id, or RequestRefused."""
-        batch = next((batch for batch in self.queue if batch.id == batch_id), None)
+        """The queued batch with this id; RequestRefused when there is none."""
+        batch = next((batch for batch in self.queued if batch.id == batch_id), None)
         if batch is None:
             raise RequestRefused("not_queued", f"no queued batch is called {batch_id!r}: it has started, or never was")
         return batch
 
     def withdraw_batch(self, batch_id: str) -> BatchResult:
-        """Take a queued batch back (S14)."""
+        """Take a queued batch back (S14); RequestRefused when it is not queued."""
         batch = self.get_queued_batch(batch_id)
-        self.queue.remove(batch)
-        self._close_unstarted(batch, withdraw_batch(batch, self._clock()))
-        return build_batch_result(self.done_batches[-1], "withdrawn")
+        self.queued.remove(batch)
+        return build_batch_result(self._close_unstarted(batch, withdraw_batch(batch, self._log.now())), "withdrawn")
+
+    def discard_batch(self, batch: Batch, reason: str) -> None:
+        """Discard a batch whose attempt failed: nothing more of it starts, and no model reads it (S12)."""
+        note = shorten_line(reason)
+        self._log.emit(kind="batch", batch=batch.id, of=len(batch), after="discarding", note=note)
+        discarded = discard_batch(batch, reason, self._log.now())
+        if batch in self.queued:
+            self.queued.remove(batch)
+            self._close_unstarted(batch, discarded)
+        else:
+            self.update_batch(discarded)
 
     def stop_call(self, call_id: str, reason: str | None) -> None:
-        """Stop one call; its siblings go on."""
-        self.update_batch(
-            stop_calls(self.active_batch, reason or "The call was cancelled", self._clock(), only={call_id})
-        )
+        """Stop one call of the batch at work; its siblings go on."""
+        reason = reason or "The call was cancelled"
+        self.update_batch(stop_calls(self.active_batch, reason, self._log.now(), only={call_id}))
 
-    def stop_batch(self, reason: str | None) -> None:
-        """Stop every call of the batch at work, and what would still come to it; the turn goes on."""
-        after = stop_calls(self.active_batch, reason or "The batch was cancelled", self._clock())
-        self.update_batch(after if after.stream and after.stream == self.writing else complete_batch(after))
+    def stop_batch(self, reason: str | None, *, writing: str | None = None) -> None:
+        """Stop every call of the batch at work; the turn goes on.
 
-    def stop_turn(self, status: TurnStatus, reason: str) -> None:
-        """Stop everything. The first reason stands."""
+        Calls that still come to it are cancelled. Only the stream that a model step is `writing` may add any.
+        """
+        after = stop_calls(self.active_batch, reason or "The batch was cancelled", self._log.now())
+        self.update_batch(after if after.stream and after.stream == writing else complete_batch(after))
+
+    def stop_all(self, status: TurnStatus, reason: str) -> None:
+        """Stop the batch at work, and start no other. The first reason stands."""
         self.stop = self.stop or (status, reason)
         if self.active:
-            self.update_batch(complete_batch(stop_calls(self.active, self.stop[1], self._clock())))
-        self.has_changed = True
+            self.update_batch(complete_batch(stop_calls(self.active, self.stop[1], self._log.now())))
+        self._log.has_changed = True
 
-    @property
-    def call_count(self) -> int:
-        """How many there have been, and are."""
-        batches = (*self.done_batches, *([self.active] if self.active else []), *self.queue)
-        return self._calls + sum(len(batch.calls) for batch in batches)
+    def interrupt_calls(self, reason: str, *, queued: bool) -> None:
+        """Stop what may be interrupted and start nothing more (S18), of the batch at work and of the `queued` ones."""
+        for batch in list(self.queued) if queued else ():
+            self._replace_batch(batch, interrupt_calls(batch, reason, self._log.now()))
+        if self.active:
+            self.update_batch(complete_batch(interrupt_calls(self.active, reason, self._log.now())))
 
-    @property
-    def last_event_number(self) -> int:
-        """The number of the last event."""
-        return self._events + len(self.events)
+    def close_queued(self, reason: str) -> tuple[Batch, ...]:
+        """Cancel every call of the queued batches, and return these batches as they are then."""
+        batches, self.queued = self.queued, []
+        now = self._log.now
+        return tuple(self._close_unstarted(one, complete_batch(stop_calls(one, reason, now()))) for one in batches)
 
-    def build_event_page(self, after: int) -> EventPage:
-        """The events after a sequence number, oldest first; those of an earlier run, that one tells."""
-        if earlier := next((run for run in self.runs if after < run.events), None):
-            return EventPage(earlier=earlier.run_id, more=True)
-        start = max(0, after - self._events)
-        found = self.events[start : start + EVENTS_PER_PAGE]
-        more = start + len(found) < len(self.events)
-        return EventPage(events=tuple(found), more=more, finished=self.is_over and not more)
+    # What is known of them
+
+    def find_batch(self, batch_id: str) -> Batch | None:
+        """The batch with this id, in whichever state; None when this run has none."""
+        batches = (*([self.active] if self.active else []), *self.queued, *reversed(self.done))
+        return next((batch for batch in batches if batch.id == batch_id), None)
 
     def find_call(self, call_id: str) -> Call | None:
-        """The whole record of one call, wherever it is."""
-        batch = self._find_batch(call_id.partition("c")[0])
+        """The whole record of one call; None when this run does not have it."""
+        batch = self.find_batch(call_id.partition("c")[0])
         return batch.get(call_id) if batch else None
 
     def find_event_call(self, event: Event) -> Call | None:
-        """The call that an event is about, as it is now; None of one that this run no longer has."""
-        batch = self._find_batch(event.batch) if event.batch and event.place else None
+        """The call of an event, as it is now; None when this run does not have it."""
+        batch = self.find_batch(event.batch) if event.batch and event.place else None
         calls = batch.calls if batch else ()
         return calls[event.place - 1] if event.place and event.place <= len(calls) else None
 
     def list_answers(self, call_id: str) -> tuple[Response, ...]:
-        """The answers from that of this call on, in order: a page of them. Which are delivered, events tell (S13)."""
-        batches = sorted((*self.done_batches, *([self.active] if self.active else [])), key=parse_batch_number)
+        """A page of answers from that of this call on, in order. Events say which of them are delivered (S13)."""
         first = int(call_id.partition("c")[0].removeprefix("b"))
+        batches = sorted(self.started_batches, key=parse_batch_number)
         calls = [call for batch in batches if parse_batch_number(batch) >= first for call in batch.answered_calls]
         found: list[Response] = []
         room = PAGE_CHARACTERS
@@ -171,46 +221,49 @@ class QueueState:
             room -= len(call.response.text)
         return tuple(found)
 
-    def list_ended_batches(self) -> tuple[BatchResult, ...]:
+    def list_done_batches(self) -> tuple[BatchResult, ...]:
         """The batches that are done, in order of submission."""
-        return tuple(sorted((build_batch_result(batch, "done") for batch in self.done_batches), key=parse_batch_number))
+        return tuple(sorted((build_batch_result(batch, "done") for batch in self.done), key=parse_batch_number))
 
-    def list_results(self) -> tuple[BatchResult, ...]:
+    def list_batches(self) -> tuple[BatchResult, ...]:
         """Every batch with the responses it has, in order of submission."""
-        known = [build_batch_result(batch, "done") for batch in self.done_batches]
-        known += [build_batch_result(self.active, "active")] if self.active else []
-        known += [build_batch_result(batch, "queued") for batch in self.queue]
-        return tuple(sorted(known, key=parse_batch_number))
+        active = [build_batch_result(self.active, "active")] if self.active else []
+        queued = [build_batch_result(batch, "queued") for batch in self.queued]
+        return tuple(sorted([*self.list_done_batches(), *active, *queued], key=parse_batch_number))
 
-    def _find_batch(self, batch_id: str) -> Batch | None:
-        """The batch with this id, wherever it is."""
-        batches = (*([self.active] if self.active else []), *self.queue, *reversed(self.done_batches))
-        return next((batch for batch in batches if batch.id == batch_id), None)
+    def _take_id(self) -> str:
+        self.batch_count += 1
+        return f"b{self.batch_count}"
 
-    def _close_unstarted(self, before: Batch, after: Batch) -> None:
-        self._write_changes(before, after)
-        self._close_batch(after)
+    def _replace_batch(self, before: Batch, after: Batch) -> Batch:
+        """Replace a batch that is at work or queued by its next state."""
+        if self.active and self.active.id == before.id:
+            self.update_batch(after)
+        else:
+            self.queued[self.queued.index(before)] = after
+            self._emit_changes(before, after)
+        self._log.has_changed = True
+        return after
 
-    def _close_batch(self, batch: Batch) -> None:
-        self.done_batches.append(batch)
+    def _close_unstarted(self, before: Batch, after: Batch) -> Batch:
+        self._emit_changes(before, after)
+        return self._close_batch(after)
+
+    def _close_batch(self, batch: Batch) -> Batch:
+        self.done.append(batch)
         after = build_batch_result(batch, "done").status
-        self._emit_event(kind="batch", batch=batch.id, of=len(batch.calls), after=after)
+        self._log.emit(kind="batch", batch=batch.id, of=len(batch), after=after)
+        return batch
 
-    def _write_changes(self, before: Batch | None, after: Batch) -> None:
+    def _emit_changes(self, before: Batch | None, after: Batch) -> None:
         for change in list_call_changes(self.turn_id, before, after):
-            self._emit_event(**change)
+            self._log.emit(**change)
         if before and after.complete and not before.complete and not after.discarded:
-            self._emit_event(kind="batch", batch=after.id, of=len(after.calls), after="complete")
-        for change in list_deliveries(before, after, early=self.may_deliver_early):
-            self._emit_event(**change)
-
-    def _emit_event(self, **fields: Any) -> None:
-        self.events.append(Event(seq=self.last_event_number + 1, at=self._clock(), **fields))
-        self.has_changed = True
-        if self.watcher:
-            self.watcher(self.events[-1])
+            self._log.emit(kind="batch", batch=after.id, of=len(after), after="complete")
+        for change in list_deliveries(before, after, early=self.delivers_early):
+            self._log.emit(**change)
 
 
 def parse_batch_number(batch: Batch | BatchResult) -> int:
-    """Its place in the order of submission."""
+    """The place of a batch in the order of submission."""
     return int(batch.id.removeprefix("b"))

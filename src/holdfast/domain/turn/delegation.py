@@ -16,8 +16,7 @@ from holdfast.domain.content import CallError, Result, TextPart
 from holdfast.domain.context import ToolName, names_tool
 from holdfast.domain.modes import Mode
 from holdfast.domain.turn.carryover import TurnMemory
-from holdfast.domain.turn.limits import TurnLimits
-from holdfast.domain.turn.turn_io import TurnInput, TurnResult
+from holdfast.domain.turn.turn_io import TurnInput, TurnLimits, TurnResult
 
 DELEGATE = "delegate"
 MAX_DEPTH = 3

@@ -18,7 +18,6 @@ from holdfast.domain.context import MAX_PATTERNS, ToolPattern
 from holdfast.domain.conversation.messages import Compaction, ConversationMessage, ModelChoice, Usage
 from holdfast.domain.modes import Confirming, Mode
 from holdfast.domain.turn.carryover import EarlierRun, RunCarryover, TurnMemory
-from holdfast.domain.turn.limits import TurnLimits
 from holdfast.errors import RequestRefused
 
 TURN_WORKFLOW = "holdfast.turn"
@@ -31,6 +30,22 @@ MAX_WAITING = 5_000
 """Calls waiting in one turn."""
 MAX_BYTES = 64_000_000
 """Of one input or submission, as JSON."""
+
+LONGEST_SECONDS = 366 * 86_400.0
+"""Of a turn that says nothing of its time."""
+
+
+class TurnLimits(Message):
+    """The limits of one turn. What it has reached ends it as `stopped`; what was answered by then stays."""
+
+    steps: int = Field(default=1_000, ge=1, le=1_000_000)
+    """Requests to the model."""
+    calls: int = Field(default=20_000, ge=1, le=10_000_000)
+    """Tool calls, of all batches."""
+    seconds: float | None = Field(default=None, ge=1, le=LONGEST_SECONDS, allow_inf_nan=False)
+    """From its start, waiting for people included."""
+    tokens: int | None = Field(default=None, ge=1)
+    """What the model read and wrote, as its provider counts."""
 
 
 class TurnInput(Message):
@@ -185,3 +200,25 @@ def build_batch_result(batch: Batch, status: BatchStatus) -> BatchResult:
     ending: BatchStatus = "withdrawn" if batch.withdrawn else "discarded" if batch.discarded else status
     reason = batch.halted if batch.discarded else None
     return BatchResult(id=batch.id, status=ending, responses=batch.responses, reason=reason)
+
+
+def describe_time_limit(limits: TurnLimits) -> str:
+    """Why a turn ends whose time has passed."""
+    seconds = limits.seconds or LONGEST_SECONDS
+    return f"The turn reached its limit of {seconds:,.0f} seconds"
+
+
+def find_reached_limit(limits: TurnLimits, *, calls: int, tokens: int, seconds: float) -> str | None:
+    """Which limit a turn has gone beyond, in words; None while it may go on."""
+    if calls > limits.calls:
+        return f"The turn reached its limit of {limits.calls:,} tool calls: this batch would make {calls:,}"
+    if limits.tokens is not None and tokens >= limits.tokens:
+        return f"The turn reached its limit of {limits.tokens:,} tokens: it has used {tokens:,}"
+    if seconds >= (limits.seconds or LONGEST_SECONDS):
+        return describe_time_limit(limits)
+    return None
+
+
+def explain_no_step(limits: TurnLimits, steps: int) -> str | None:
+    """Why a turn with so many steps may not take another; None when it may."""
+    return f"The turn reached its limit of {limits.steps:,} model steps" if steps >= limits.steps else None

@@ -1,241 +1,174 @@
-"""The state of one turn: its batches, its decisions, its conversation, and how it ends.
+"""The state of one turn: its parts, and the transitions that change several of them.
 
-Pure and without a clock: whoever holds it says what time it is. The workflow holds one and adds activities and
-messages; tests hold one and add nothing.
+Pure, and without a clock of its own. The workflow holds one and adds activities and messages. Where one part is enough,
+callers speak to that part.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
-from holdfast.domain.approvals.grants import Grant, Grants
-from holdfast.domain.background_commands import join_commands
-from holdfast.domain.calls.batch import complete_batch, stop_calls
+from holdfast.domain.approvals.approval import Decision
+from holdfast.domain.calls.batch import Batch
 from holdfast.domain.calls.events import shorten_line
-from holdfast.domain.conversation.messages import UserMessage
-from holdfast.domain.turn.batch_queue import parse_batch_number
-from holdfast.domain.turn.carryover import FILES_KEPT, SOURCES_KEPT, STREAMS_KEPT, EarlierRun, RunCarryover, TurnMemory
-from holdfast.domain.turn.conversation import ConversationState
-from holdfast.domain.turn.limits import TurnLimits, describe_time_limit, explain_no_step, find_reached_limit
-from holdfast.domain.turn.turn_io import TurnInput, TurnRemainder, TurnResult
+from holdfast.domain.calls.verdicts import ExecutionOutcome, NeedsApprovalAgain, Verdict, find_hook_stop
+from holdfast.domain.conversation.messages import ModelReply
+from holdfast.domain.turn.activity_io import ValidateResult
+from holdfast.domain.turn.batch_queue import BatchQueue
+from holdfast.domain.turn.call_streams import CallStreams
+from holdfast.domain.turn.carryover import TurnMemory
+from holdfast.domain.turn.decision_log import DecisionLog
+from holdfast.domain.turn.event_log import EventLog
+from holdfast.domain.turn.execution_log import ExecutionLog
+from holdfast.domain.turn.turn_conversation import TurnConversation
+from holdfast.domain.turn.turn_io import (
+    TurnInput,
+    TurnStatus,
+    describe_time_limit,
+    explain_no_step,
+    find_reached_limit,
+)
+from holdfast.domain.turn.update_bodies import AddCalls, DecisionResult
 from holdfast.errors import RequestRefused
 
 
-class TurnState(ConversationState):
-    """Everything a turn knows."""
+class TurnState:
+    """Everything that a turn knows."""
 
-    def __init__(self, turn_id: str, clock: Callable[[], datetime]) -> None:
-        super().__init__(turn_id, clock)
-        self.is_finishing = False
-        self.began_at = clock()
-        self._ended: Counter[str] = Counter()
+    def __init__(self, turn_id: str, clock: Callable[[], datetime], input: TurnInput | None = None) -> None:
+        """Begin a turn, or go on where an earlier run of it left (`input.carried`)."""
+        self.turn_id = turn_id
+        self.input = input = input or TurnInput()
+        carried = input.carried
+        memory = carried.memory if carried else input.memory or TurnMemory(mode=input.mode)
+        self.began_at = carried.began_at if carried else clock()
+        self.is_finishing = bool(carried and carried.finishing)
+        """The turn was kept open, and ends when its queue is empty."""
+        self.log = EventLog(clock, carried)
+        self.queue = BatchQueue(turn_id, self.log, delivers_early=input.model is not None, carried=carried)
+        self.executions = ExecutionLog(input, self.queue, self.log, memory)
+        self.streams = CallStreams(self.queue, self.executions, carried)
+        self.decisions = DecisionLog(input, self.queue, self.executions, self.log, memory, carried)
+        self.conversation = TurnConversation(input, self.queue, self.streams, self.log, memory, carried)
+        for calls in () if carried else input.batches:
+            self.queue.enqueue_batch(calls)
 
-    def apply_input(self, input: TurnInput) -> None:
-        """Take the input: the prompt opens the conversation, the batches are queued."""
-        self.input = input
-        self.mode = input.mode
-        if input.memory:
-            self._apply_memory(input.memory)
-        if input.carried:
-            self._apply_carryover(input.carried)
-            return
-        if input.prompt is not None:
-            self.messages.append(UserMessage(text=input.prompt))
-        for calls in input.batches:
-            self.enqueue_batch(calls)
+    # Calls and batches
+
+    def add_calls(self, body: AddCalls) -> Batch:
+        """Take further calls of a stream; RequestRefused where none can be added."""
+        self.conversation.check_stream(body)
+        return self.streams.add_calls(body)
+
+    def activate_batch(self) -> Batch:
+        """Take the next queued batch to work."""
+        self.executions.begin_batch()
+        return self.queue.activate_batch()
+
+    def apply_verdicts(self, batch_id: str, result: ValidateResult) -> None:
+        """Take the verdicts on calls of a batch, if it is still at work."""
+        if self.decisions.apply_verdicts(batch_id, result):
+            self._stop_by_hook(result.verdicts.values())
+
+    def reapply_verdicts(self, before: Batch, result: ValidateResult) -> None:
+        """Take new verdicts on calls as they were in `before`, if their batch is still at work."""
+        if self.decisions.reapply_verdicts(before, result):
+            self._stop_by_hook(result.verdicts.values())
+
+    def apply_decision(self, decision: Decision) -> DecisionResult:
+        """Take a person's decision; DecisionRefused when it does not count."""
+        call, grant = self.decisions.apply_decision(decision)
+        if decision.stop_turn:
+            self.stop_turn("stopped", f"{decision.by or 'Somebody'} refused {call.tool!r} and stopped the turn")
+        return DecisionResult(call=call.id, status=call.status, grant=grant)
+
+    def apply_outcome(self, call_id: str, outcome: ExecutionOutcome) -> None:
+        """Take what became of a running call."""
+        if self.executions.apply_outcome(call_id, outcome):
+            self.decisions.is_stale = True
+        self._stop_by_hook([outcome.verdict if isinstance(outcome, NeedsApprovalAgain) else outcome])
+
+    def stop_batch(self, reason: str | None) -> None:
+        """Stop every call of the batch at work; the turn goes on."""
+        self.queue.stop_batch(reason, writing=self.conversation.writing)
+
+    def retire_batch(self) -> None:
+        """Move the finished batch at work to the done ones; the model reads its responses."""
+        self.conversation.read_batch(self.queue.retire_batch())
+
+    # The model
+
+    def apply_reply(self, reply: ModelReply) -> None:
+        """Take a model's reply. The turn fails when the calls of the reply cannot be a batch."""
+        try:
+            self.conversation.apply_reply(reply)
+        except RequestRefused as refusal:
+            self.stop_turn("failed", f"The model asked for a batch that cannot run: {refusal}")
+
+    def fail_step(self, reason: str) -> None:
+        """End the turn, as its model failed for good."""
+        self.conversation.discard_reply(f"The model's reply broke off: {reason}")
+        self.stop_turn("failed", f"The model did not answer: {reason}")
+
+    # Limits, and the end
+
+    @property
+    def has_more_to_do(self) -> bool:
+        """Is there a batch to run, a step to take, or an open queue to wait for?"""
+        stays_open = self.input.keep_open and not self.is_finishing
+        return bool(self.queue.queued) or self.conversation.needs_step or stays_open
+
+    @property
+    def time_left(self) -> timedelta | None:
+        """The time until the turn reaches its limit; None without such a limit."""
+        seconds = self.input.limits.seconds
+        return None if seconds is None else self.began_at + timedelta(seconds=seconds) - self.log.now()
 
     def check_open(self) -> None:
         """RequestRefused when this turn takes no batches from outside."""
         self.check_without_model()
-        if self.is_finishing or self.stop or self.is_over:
+        if self.is_finishing or self.queue.stop or self.log.is_closed:
             raise RequestRefused("not_open", "this turn is ending and takes nothing more")
 
     def check_without_model(self) -> None:
-        """RequestRefused when its model decides which calls there are."""
+        """RequestRefused when the turn has a model."""
         if self.input.model is not None:
             raise RequestRefused("has_model", "this turn has a model: it decides which calls there are")
 
-    def finish_turn(self) -> None:
-        """End a turn that was kept open, once its queue is empty. Streams that still grow are complete as they are."""
-        self.is_finishing = True
-        for batch in [*([self.active] if self.active else []), *self.queue]:
-            if not batch.complete:
-                self._replace_batch(batch, complete_batch(batch))
-        self.has_changed = True
-
     def apply_limits(self, *, before_step: bool = False) -> None:
-        """Stop the turn when it has used up what it may (S44). `step`: the model is about to be asked."""
-        if self.stop:
-            return
-        limits, seconds = self.input.limits, (self._clock() - self.began_at).total_seconds()
-        why = find_reached_limit(limits, calls=self.call_count, tokens=self.usage.total_tokens, seconds=seconds)
-        why = why or (explain_no_step(limits, self.steps) if before_step else None)
-        if why:
+        """Stop the turn when it has reached a limit (S44). `before_step`: the model is about to be asked."""
+        limits, usage = self.input.limits, self.conversation.usage
+        seconds = (self.log.now() - self.began_at).total_seconds()
+        why = find_reached_limit(limits, calls=self.queue.call_count, tokens=usage.total_tokens, seconds=seconds)
+        why = why or (explain_no_step(limits, self.conversation.steps) if before_step else None)
+        if why and not self.queue.stop:
             self.stop_turn("stopped", why)
 
-    @property
-    def has_more_to_do(self) -> bool:
-        """Is there anything that it goes on for?"""
-        return bool(self.queue) or self.needs_step or (self.input.keep_open and not self.is_finishing)
-
-    @property
-    def time_left(self) -> timedelta | None:
-        """Until its time is up; None where it was given none."""
-        seconds = self.input.limits.seconds
-        return None if seconds is None else self.began_at + timedelta(seconds=seconds) - self._clock()
-
     def stop_at_time_limit(self) -> None:
-        """Its time is up."""
+        """Stop the turn, as its time is up."""
         self.stop_turn("stopped", describe_time_limit(self.input.limits))
 
+    def stop_turn(self, status: TurnStatus, reason: str) -> None:
+        """Stop every call; nothing starts any more. The first status and reason stand."""
+        self.conversation.cut_reply()
+        self.queue.stop_all(status, reason)
+
+    def finish_turn(self) -> None:
+        """End a turn that was kept open when its queue is empty. No further call comes to its streams."""
+        self.is_finishing = True
+        self.queue.complete_all()
+        self.log.has_changed = True
+
     def close_turn(self) -> None:
-        """Answer what never started, and close the turn."""
-        reason = self.stop[1] if self.stop else "The turn ended"
-        while self.queue:
-            batch = self.queue.pop(0)
-            self._close_unstarted(batch, complete_batch(stop_calls(batch, reason, self._clock())))
+        """Answer the calls that never started, and write the last event."""
+        status, reason = self.queue.stop or ("completed", None)
+        for batch in self.queue.close_queued(reason or "The turn ended"):
+            self.conversation.read_batch(batch)
         if not self.input.session:  # a session gives what its turn did not read a turn of its own
-            self._join_messages()
-        self.is_over = True
-        self._emit_event(
-            kind="turn", after=self.build_result().status, note=shorten_line(self.stop[1]) if self.stop else None
-        )
+            self.conversation.join_messages()
+        self.log.close(kind="turn", after=status, note=shorten_line(reason) if reason is not None else None)
 
-    def build_result(self) -> TurnResult:
-        """How the turn ended."""
-        status, reason = self.stop or ("completed", None)
-        return TurnResult(
-            status=status,
-            reason=reason,
-            text=self.text,
-            batches=self.list_results(),
-            usage=self.usage,
-            steps=self.steps,
-            calls=self.call_count,
-            runs=self.runs,
-            left=self._build_remainder() if self.input.session or self.input.depth else None,
-        )
-
-    def _build_remainder(self) -> TurnRemainder:
-        messages = tuple(self.messages) if self.input.session else ()
-        memory = self.build_memory(self._is_lasting)
-        if self.model:  # the next turn asks the first model again, whose window is another
-            memory = memory.model_copy(update={"window": None, "filled": 0})
-        return TurnRemainder(memory=memory, messages=messages, compaction=self.compaction, heard=tuple(self.heard))
-
-    def build_memory(self, holds: Callable[[Grant], bool] = lambda grant: True) -> TurnMemory:
-        """What holds for whatever comes next, with the grants that hold there."""
-        return TurnMemory(
-            mode=self.mode,
-            grants=tuple(grant for grant in self.grants.all_grants if holds(grant)),
-            grants_given=self.grants.given_count,
-            seen=dict(list(self.seen.items())[-FILES_KEPT:]),
-            wrote=dict(list(self.wrote.items())[-FILES_KEPT:]),
-            context=self.context,
-            commands=self.commands,
-            tainted=tuple(dict.fromkeys(self.tainted))[:SOURCES_KEPT],
-            outside=dict(self.outside),
-            replies=self.replies,
-            window=self.window,
-            filled=self.filled,
-            keyed=self.has_keys,
-        )
-
-    def _is_lasting(self, grant: Grant) -> bool:
-        """Does it answer anything after this turn?"""
-        return grant.decision.lasting != "turn" and grant.is_active(self._clock())
-
-    def build_delegated_memory(self) -> TurnMemory:
-        """What a turn that a call runs begins with. Every refusal binds it.
-
-        What was granted for a number of calls stays here: two turns at work cannot share a count.
-        """
-        return self.build_memory(
-            lambda grant: not grant.is_allowance or (self._is_lasting(grant) and grant.decision.uses is None)
-        )
-
-    def split_limits(self) -> TurnLimits:
-        """What is left of the limits for each of the turns that the batch at work delegates."""
-        limits = self.input.limits
-        delegating = (call for call in self.active_batch.calls if call.bound and call.bound.tool.traits.delegates)
-        shares = sum(not call.is_terminal for call in delegating) or 1
-        return limits.model_copy(
-            update={
-                "calls": max(1, (limits.calls - self.call_count) // shares),
-                "tokens": None
-                if limits.tokens is None
-                else max(1, (limits.tokens - self.usage.total_tokens) // shares),
-            }
-        )
-
-    def adopt_result(self, result: TurnResult, given: TurnInput) -> None:
-        """Take what a turn leaves that a call has run: what it used, what it took in, what was allowed in it.
-
-        `given` is what that turn began with: what it was granted by then may have been revoked here meanwhile.
-        """
-        self.usage += result.usage
-        self._calls += result.calls
-        if result.left:
-            memory = result.left.memory
-            self.tainted += [source for source in memory.tainted if source not in self.tainted]
-            self.outside |= Counter(memory.outside)
-            self.commands = join_commands(self.commands, memory.commands)
-            before = given.memory.grants if given.memory else ()
-            self.is_stale = self.grants.adopt_grants(memory.grants, before) or self.is_stale
-
-    def _apply_memory(self, memory: TurnMemory) -> None:
-        self.mode = memory.mode
-        self.grants = Grants(memory.grants, memory.grants_given)
-        self.seen, self.wrote, self.context = dict(memory.seen), dict(memory.wrote), memory.context
-        self.commands = memory.commands
-        self.tainted, self.outside = list(memory.tainted), Counter(memory.outside)
-        self.replies = memory.replies
-        self.window, self.filled = memory.window, memory.filled
-        self._has_keys = memory.keyed
-
-    def build_carryover(self, run_id: str) -> RunCarryover:
-        """What its next run goes on from."""
-        assert not self.active, "a turn continues between batches"
-        ended = min((parse_batch_number(batch) for batch in self.queue), default=self._batches + 1) - 1
-        this = EarlierRun(run_id=run_id, events=self.last_event_number, batches=ended)
-        return RunCarryover(
-            memory=self.build_memory(),
-            began_at=self.began_at,
-            messages=tuple(self.messages),
-            steps=self.steps,
-            batches=self._batches,
-            calls=self.call_count - sum(map(len, self.queue)),
-            events=self.last_event_number,
-            usage=self.usage,
-            model=self.model,
-            compaction=self.compaction,
-            approvers=self.approvers,
-            heard=tuple(self.heard),
-            counts=dict(self.status_counts),
-            runs=(*self.runs, this),
-            queue=tuple(self.queue),
-            streams=dict(list(self._newest.items())[-STREAMS_KEPT:]),
-            submitted=self.submitted,
-            finishing=self.is_finishing,
-            said=tuple(self._pending_messages),
-        )
-
-    def _apply_carryover(self, carried: RunCarryover) -> None:
-        self._apply_memory(carried.memory)
-        self.began_at = carried.began_at
-        self.messages = list(carried.messages)
-        self.steps, self._batches, self._calls = carried.steps, carried.batches, carried.calls
-        self._events, self.usage = carried.events, carried.usage
-        self.model = carried.model
-        self.compaction, self.approvers = carried.compaction, carried.approvers
-        self.queue, self._newest, self.is_finishing = list(carried.queue), dict(carried.streams), carried.finishing
-        self.submitted, self._pending_messages = dict(carried.submitted), list(carried.said)
-        self.heard, self._ended, self.runs = list(carried.heard), Counter(carried.counts), carried.runs
-
-    @property
-    def status_counts(self) -> Counter[str]:
-        """How many calls are in which state."""
-        batches = (*self.done_batches, *([self.active] if self.active else []))
-        return self._ended + Counter(call.status.value for batch in batches for call in batch.calls)
+    def _stop_by_hook(self, answers: Iterable[Verdict | ExecutionOutcome]) -> None:
+        if reason := find_hook_stop(answers):
+            self.stop_turn("stopped", reason)

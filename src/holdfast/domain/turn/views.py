@@ -389,37 +389,38 @@ def build_batch_view(batch: Batch, standing: Mapping[str, DecisionAction] = Mapp
 
 def build_turn_view(state: TurnState, since: Mapping[str, datetime]) -> TurnView:
     """One turn, bounded."""
-    shown = state.active or (state.done_batches[-1] if state.done_batches else None)
-    waiting = state.active.waiting_calls if state.active else ()
+    shown = state.queue.active or (state.queue.done[-1] if state.queue.done else None)
+    waiting = state.queue.active.waiting_calls if state.queue.active else ()
     detail = DETAIL_LIMIT if len(waiting) <= NAMES_SHOWN else BRIEF_LIMIT
-    standing = {grant.id: grant.decision.outcome for grant in state.grants.all_grants}
+    standing = {grant.id: grant.decision.outcome for grant in state.decisions.grants.all_grants}
+    outside = list(state.executions.outside.items())
     return TurnView(
         id=state.turn_id,
         state=_find_state(state, bool(waiting)),
         prompt=_shorten_optional(state.input.prompt, DETAIL_LIMIT),
-        step=state.steps,
+        step=state.conversation.steps,
         schedule=state.input.schedule,
         interruptible=all(may_interrupt(call) for call in shown.calls if call.is_at_work) if shown else True,
-        context=_shorten_context(state.context),
-        mode=state.permitted_mode or state.mode,
+        context=_shorten_context(state.executions.context),
+        mode=state.decisions.permitted_mode or state.decisions.mode,
         confirm=state.input.confirm,
         tools=None if state.input.tools is None else tuple(map(format_tool_name, state.input.tools[:SOURCES_SHOWN])),
-        grants=len(state.grants.all_grants),
-        tainted=tuple(dict.fromkeys(state.tainted))[:10],
-        outside={format_tool_name(tool): calls for tool, calls in list(state.outside.items())[:SOURCES_SHOWN]},
+        grants=len(state.decisions.grants.all_grants),
+        tainted=tuple(dict.fromkeys(state.executions.tainted))[:10],
+        outside={format_tool_name(tool): calls for tool, calls in outside[:SOURCES_SHOWN]},
         batch=build_batch_view(shown, standing) if shown else None,
-        batches_done=len(state.done_batches),
-        queued=tuple(batch.id for batch in state.queue),
+        batches_done=len(state.queue.done),
+        queued=tuple(batch.id for batch in state.queue.queued),
         approvals=tuple(
             build_approval_view(state.turn_id, call, detail=detail, since=since.get(call.id)) for call in waiting
         ),
-        commands=tuple(one for one in state.commands if one.running),
-        counts=dict(state.status_counts),
-        text=_shorten_optional(state.text, DETAIL_LIMIT),
-        last_event=state.last_event_number,
-        usage=state.usage,
+        commands=tuple(one for one in state.executions.commands if one.running),
+        counts=dict(state.queue.status_counts),
+        text=_shorten_optional(state.conversation.text, DETAIL_LIMIT),
+        last_event=state.log.last_number,
+        usage=state.conversation.usage,
         session=state.input.session,
-        runs=state.runs,
+        runs=state.log.runs,
     )
 
 
@@ -433,13 +434,13 @@ def _shorten_context(context: Context) -> Context:
 
 
 def _find_state(state: TurnState, waiting: bool) -> ViewState:
-    if state.is_over:
+    if state.log.is_closed:
         return "ended"
-    if state.stop:
+    if state.queue.stop:
         return "stopping"
     if waiting:
         return "awaiting_approval"
-    if state.active or state.queue:
+    if state.queue.active or state.queue.queued:
         return "running"
     return "thinking" if state.input.model else "idle"
 

@@ -27,8 +27,8 @@ from holdfast.domain.session.session_state import SessionState
 from holdfast.domain.turn.carryover import TurnMemory
 from holdfast.domain.turn.delegation import Delegation, build_delegated_input, build_delegated_outcome
 from holdfast.domain.turn.ids import find_family, format_call_turn_id, format_session_turn_id
-from holdfast.domain.turn.limits import TurnLimits
-from holdfast.domain.turn.turn_io import TurnRemainder, TurnResult
+from holdfast.domain.turn.turn_io import TurnLimits, TurnRemainder, TurnResult
+from holdfast.domain.turn.turn_result import build_delegated_memory, build_memory, build_result
 from holdfast.domain.turn.turn_state import TurnState
 from holdfast.domain.turn.update_bodies import Interruption, RevokeDecisions
 
@@ -204,40 +204,38 @@ def test_what_a_delegated_turn_ends_with() -> None:
 
 
 def turn(**input: Any) -> TurnState:
-    state = TurnState("t", lambda: NOW)
-    state.apply_input(TurnInput(prompt="Go", model=ModelChoice(), **input))
-    return state
+    return TurnState("t", lambda: NOW, TurnInput(prompt="Go", model=ModelChoice(), **input))
 
 
 def test_a_reply_to_a_turn_that_was_spoken_to_meanwhile_is_not_its_end() -> None:
     state = turn()
-    state.begin_step()
-    state.append_message(Interruption(message="Also this", id="1"))
-    state.append_message(Interruption(message="Also this", id="1"))
-    assert [message.kind for message in state.messages] == ["user"]
+    state.conversation.begin_step()
+    state.conversation.append_message(Interruption(message="Also this", id="1"))
+    state.conversation.append_message(Interruption(message="Also this", id="1"))
+    assert [message.kind for message in state.conversation.messages] == ["user"]
     state.apply_reply(ModelReply(text="Done."))
-    assert state.needs_step
-    state.begin_step()
-    assert [getattr(message, "text", "") for message in state.messages] == ["Go", "Done.", "Also this"]
+    assert state.conversation.needs_step
+    state.conversation.begin_step()
+    assert [getattr(message, "text", "") for message in state.conversation.messages] == ["Go", "Done.", "Also this"]
     state.apply_reply(ModelReply(calls=(CallRequest(tool="echo"),)))
-    state.append_message(Interruption(message="And that", id="2"))
+    state.conversation.append_message(Interruption(message="And that", id="2"))
     state.activate_batch()
     state.stop_batch("enough")
     state.retire_batch()
-    assert state.heard == ["1"]
-    state.begin_step()
-    assert [message.kind for message in state.messages[-3:]] == ["assistant", "tool", "user"]
-    assert state.heard == ["1", "2"]
+    assert state.conversation.heard == ["1"]
+    state.conversation.begin_step()
+    assert [message.kind for message in state.conversation.messages[-3:]] == ["assistant", "tool", "user"]
+    assert state.conversation.heard == ["1", "2"]
 
 
 def test_S44_what_no_step_was_left_for_is_not_heard_and_the_answer_before_it_stays() -> None:
     state = turn(session="s", limits=TurnLimits(steps=1))
-    state.begin_step()
-    state.append_message(Interruption(message="Also this", id="1"))
+    state.conversation.begin_step()
+    state.conversation.append_message(Interruption(message="Also this", id="1"))
     state.apply_reply(ModelReply(text="Done."))
     state.apply_limits(before_step=True)
     state.close_turn()
-    result = state.build_result()
+    result = build_result(state)
     assert result.left
     assert (result.status, result.text, result.left.heard) == ("stopped", "Done.", ())
 
@@ -257,15 +255,15 @@ def test_S24_every_refusal_binds_a_delegated_turn_and_not_every_allowance() -> N
         grant(5, DecisionAction.PROCEED_ALWAYS),
     )
     state = turn(memory=TurnMemory(grants=grants, grants_given=5))
-    assert [one.id for one in state.build_delegated_memory().grants] == ["g1", "g2", "g5"]
+    assert [one.id for one in build_delegated_memory(state).grants] == ["g1", "g2", "g5"]
 
 
 def test_S24_what_is_taken_back_is_only_what_was_allowed() -> None:
     refused, allowed = grant(1, DecisionAction.CANCEL), grant(2, DecisionAction.PROCEED_ALWAYS)
     state = turn(memory=TurnMemory(grants=(refused, allowed), grants_given=2))
-    state.revoke_decisions([refused.decision.key, allowed.decision.key], "ana")
-    assert [one.id for one in state.grants.all_grants] == ["g1"]
-    assert state.is_stale
+    state.decisions.revoke_decisions([refused.decision.key, allowed.decision.key], "ana")
+    assert [one.id for one in state.decisions.grants.all_grants] == ["g1"]
+    assert state.decisions.is_stale
 
 
 def test_S24_the_longest_key_of_a_decision_can_be_taken_back() -> None:
@@ -277,18 +275,17 @@ def test_S24_the_longest_key_of_a_decision_can_be_taken_back() -> None:
 def test_S22_a_refusal_stands_where_approvers_have_keys_also_before_a_turn_has_asked_any() -> None:
     state = turn(memory=TurnMemory(grants=(grant(1, DecisionAction.CANCEL),), grants_given=1, keyed=True))
     with pytest.raises(RequestRefused, match="not signed"):
-        state.check_revoke("g1")
-    assert state.build_memory().keyed
+        state.decisions.check_revoke("g1")
+    assert build_memory(state).keyed
 
 
 def test_the_window_of_a_fallback_is_not_that_of_the_next_turn() -> None:
-    state = TurnState("t", lambda: NOW)
-    state.apply_input(TurnInput(prompt="Go", model=ModelChoice(fallbacks=("other",)), session="s"))
-    state.begin_step()
-    state.use_next_model("down")
+    state = TurnState("t", lambda: NOW, TurnInput(prompt="Go", model=ModelChoice(fallbacks=("other",)), session="s"))
+    state.conversation.begin_step()
+    state.conversation.use_next_model("down")
     state.apply_reply(ModelReply(text="Done.", usage=Usage(input_tokens=900), window=1_000))
     state.close_turn()
-    left = state.build_result().left
+    left = build_result(state).left
     assert left
     assert (left.memory.window, left.memory.filled) == (None, 0)
 

@@ -24,16 +24,16 @@ def test_facts_of_a_turn_stand_beside_the_other_fields_of_both_inputs() -> None:
 
 
 def test_a_call_is_judged_by_the_same_facts_when_it_is_validated_and_when_it_executes() -> None:
-    state = TurnState("turn", lambda: datetime(2026, 1, 1, tzinfo=UTC))
     given = {"mode": Mode.YOLO, "interactive": False, "requester": "ana", "tools": ("t*",), "confirm": "always"}
-    state.apply_input(TurnInput.model_validate({"batches": ((CallRequest(tool="tool"),),), **given}))
-    state.tainted = ["fetch"]
+    input = TurnInput.model_validate({"batches": ((CallRequest(tool="tool"),),), **given})
+    state = TurnState("turn", lambda: datetime(2026, 1, 1, tzinfo=UTC), input)
+    state.executions.tainted = ["fetch"]
     batch = state.activate_batch()
     tool = ToolRef(name="tool", effect=Effect.READ, definition="def")
     bound = BoundCall(tool=tool, title="t", arguments={}, digest="d", timeout_seconds=1, heartbeat_seconds=1)
     state.apply_verdicts(batch.id, ValidateResult(verdicts={"b1c1": Allow(rule="r", bound=bound)}))
-    call = state.active_batch.calls[0]
-    validated = state.build_validate_input(state.list_unsettled_calls()).model_dump(include=FACTS)
-    executed = state.build_execute_input(call).model_dump(include=FACTS)
+    call = state.queue.active_batch.calls[0]
+    validated = state.decisions.build_validate_input(state.decisions.list_unsettled_calls()).model_dump(include=FACTS)
+    executed = state.decisions.build_execute_input(call).model_dump(include=FACTS)
     assert executed == validated
     assert {**validated, **given, "confirm": Confirming.ALWAYS, "tainted": True} == validated

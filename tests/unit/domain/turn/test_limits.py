@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from holdfast import CallRequest, ModelChoice, ModelReply, Schedule, TurnInput, TurnLimits
 from holdfast.domain.conversation.messages import Usage
-from holdfast.domain.turn.limits import LONGEST_SECONDS, explain_no_step, find_reached_limit
+from holdfast.domain.turn.turn_io import LONGEST_SECONDS, explain_no_step, find_reached_limit
+from holdfast.domain.turn.turn_result import build_carryover, build_result
 from holdfast.domain.turn.turn_state import TurnState
 from holdfast.domain.turn.update_bodies import AddCalls, Interruption
 
@@ -27,13 +28,11 @@ class Clock:
 
 
 def turn(clock: Clock | None = None, **limits: Any) -> TurnState:
-    state = TurnState("t", clock or Clock())
-    state.apply_input(TurnInput(prompt="Go", model=ModelChoice(), limits=TurnLimits(**limits)))
-    return state
+    return TurnState("t", clock or Clock(), TurnInput(prompt="Go", model=ModelChoice(), limits=TurnLimits(**limits)))
 
 
 def reply(state: TurnState, *calls: CallRequest, text: str = "", tokens: int = 0) -> None:
-    state.begin_step()
+    state.conversation.begin_step()
     state.apply_reply(ModelReply(text=text, calls=calls, usage=Usage(input_tokens=tokens)))
 
 
@@ -63,13 +62,13 @@ def test_S44_a_turn_without_a_limit_of_time_has_a_year() -> None:
 def test_S44_the_last_step_is_the_one_that_the_limit_names() -> None:
     state = turn(steps=1)
     state.apply_limits(before_step=True)
-    assert state.stop is None
+    assert state.queue.stop is None
     reply(state, CALL)
     state.activate_batch()
     state.stop_batch("enough")
     state.retire_batch()
     state.apply_limits(before_step=True)
-    assert state.stop == ("stopped", "The turn reached its limit of 1 model steps")
+    assert state.queue.stop == ("stopped", "The turn reached its limit of 1 model steps")
 
 
 def test_S44_calls_beyond_the_limit_never_start_and_are_answered() -> None:
@@ -77,17 +76,17 @@ def test_S44_calls_beyond_the_limit_never_start_and_are_answered() -> None:
     reply(state, CALL, CALL, CALL)
     state.apply_limits()
     state.close_turn()
-    result = state.build_result()
+    result = build_result(state)
     assert result.status == "stopped"
     assert [response.status for response in result.responses] == ["cancelled"] * 3
-    assert [message.kind for message in state.messages] == ["user", "assistant", "tool"]
+    assert [message.kind for message in state.conversation.messages] == ["user", "assistant", "tool"]
 
 
 def test_S44_an_answer_is_an_answer_even_if_it_used_up_the_tokens() -> None:
     state = turn(tokens=10)
     reply(state, text="Done.", tokens=50)
     state.close_turn()
-    assert (state.build_result().status, state.build_result().text) == ("completed", "Done.")
+    assert (build_result(state).status, build_result(state).text) == ("completed", "Done.")
 
 
 def test_S44_time_counts_from_the_start_over_all_runs() -> None:
@@ -95,13 +94,12 @@ def test_S44_time_counts_from_the_start_over_all_runs() -> None:
     state = turn(clock, seconds=60)
     clock.now += timedelta(seconds=40)
     assert state.time_left == timedelta(seconds=20)
-    again = TurnState("t", clock)
-    again.apply_input(state.input.model_copy(update={"carried": state.build_carryover("run-1")}))
+    again = TurnState("t", clock, state.input.model_copy(update={"carried": build_carryover(state, "run-1")}))
     assert again.time_left == timedelta(seconds=20)
     clock.now += timedelta(seconds=20)
     again.apply_limits()
-    assert again.stop
-    assert "60 seconds" in again.stop[1]
+    assert again.queue.stop
+    assert "60 seconds" in again.queue.stop[1]
 
 
 @pytest.mark.parametrize(
@@ -113,21 +111,19 @@ def test_what_is_no_limit_is_refused(given: dict[str, Any]) -> None:
 
 
 def test_S3_a_streamed_reply_that_cannot_be_a_batch_leaves_calls_and_responses_together() -> None:
-    state = TurnState("t", Clock())
-    state.apply_input(TurnInput(prompt="Go", model=ModelChoice(), schedule=Schedule.STREAMING))
-    state.begin_step()
+    state = TurnState("t", Clock(), TurnInput(prompt="Go", model=ModelChoice(), schedule=Schedule.STREAMING))
+    state.conversation.begin_step()
     state.add_calls(AddCalls(stream="step-1", calls=(CALL, CALL)))
     state.apply_reply(ModelReply(calls=(CALL,) * 1_001))
     state.close_turn()
-    assert [message.kind for message in state.messages] == ["user", "assistant", "tool"]
-    assert state.build_result().status == "failed"
+    assert [message.kind for message in state.conversation.messages] == ["user", "assistant", "tool"]
+    assert build_result(state).status == "failed"
 
 
 def test_what_a_sessions_turn_did_not_read_is_not_heard() -> None:
-    state = TurnState("s~1", Clock())
-    state.apply_input(TurnInput(prompt="Go", model=ModelChoice(), session="s"))
-    state.begin_step()
-    state.append_message(Interruption(message="Also this", id="1"))
+    state = TurnState("s~1", Clock(), TurnInput(prompt="Go", model=ModelChoice(), session="s"))
+    state.conversation.begin_step()
+    state.conversation.append_message(Interruption(message="Also this", id="1"))
     state.fail_step("broken")
     state.close_turn()
-    assert (state.heard, [message.kind for message in state.messages]) == ([], ["user"])
+    assert (state.conversation.heard, [message.kind for message in state.conversation.messages]) == ([], ["user"])

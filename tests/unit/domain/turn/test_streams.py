@@ -26,6 +26,7 @@ from holdfast.domain.content import CallError, Result
 from holdfast.domain.context import Context, ContextChange
 from holdfast.domain.conversation.messages import AssistantMessage, ModelChoice, ModelReply, ToolMessage, UserMessage
 from holdfast.domain.turn.turn_io import MAX_CALLS, TurnInput
+from holdfast.domain.turn.turn_result import build_carryover, build_result
 from holdfast.domain.turn.turn_state import TurnState
 from holdfast.domain.turn.update_bodies import AddCalls, Interruption
 from holdfast.errors import RequestRefused
@@ -63,52 +64,53 @@ class Turn(TurnState):
     """A turn, and short words for what happens to it."""
 
     def __init__(self, **input: Any) -> None:
-        super().__init__("turn", lambda: NOW)
         given: dict[str, Any] = {"keep_open": True, "schedule": STREAMING, **input}
-        self.apply_input(TurnInput(**given))
+        super().__init__("turn", lambda: NOW, TurnInput(**given))
 
     def add(self, *names: str, at: int | None = None, stream: str = "s", **more: Any) -> str:
         """Calls of a stream; where they go is known, unless it is said."""
-        batch = self.find_growing_batch(stream)
+        batch = self.streams.find_growing_batch(stream)
         place = (len(batch.calls) if batch else 0) if at is None else at
         body = AddCalls(stream=stream, at=place, calls=tuple(map(request, names)), **more)
         return self.add_calls(body).id
 
     def go(self) -> list[str]:
         """Validate what has come and start what may start; which that was."""
-        if self.active is None:
+        if self.queue.active is None:
             self.activate_batch()
-        verdicts = {call.id: Allow(rule="r", bound=bound(call.tool)) for call in self.active_batch.unvalidated_calls}
-        self.update_batch(apply_verdicts(self.active_batch, verdicts, NOW))
-        chosen = {call.id for call in list_startable(self.active_batch, self.input.plan)}
-        self.update_batch(start_calls(self.active_batch, chosen, NOW))
+        verdicts = {
+            call.id: Allow(rule="r", bound=bound(call.tool)) for call in self.queue.active_batch.unvalidated_calls
+        }
+        self.queue.update_batch(apply_verdicts(self.queue.active_batch, verdicts, NOW))
+        chosen = {call.id for call in list_startable(self.queue.active_batch, self.input.plan)}
+        self.queue.update_batch(start_calls(self.queue.active_batch, chosen, NOW))
         return sorted(chosen)
 
     def of(self, call_id: str) -> Call:
         """A call."""
-        found = self.find_call(call_id)
+        found = self.queue.find_call(call_id)
         assert found is not None, call_id
         return found
 
     def states(self) -> list[str]:
         """How the calls at work stand."""
-        return [call.status.value for call in self.active_batch.calls]
+        return [call.status.value for call in self.queue.active_batch.calls]
 
     def told(self) -> list[str]:
         """Of which calls the answers were delivered, in order."""
-        return [str(event.call) for event in self.events if event.kind == "result"]
+        return [str(event.call) for event in self.log.events if event.kind == "result"]
 
 
 def talking(**input: Any) -> Turn:
     """A turn whose model writes its first reply."""
     turn = Turn(prompt="Go", model=ModelChoice(), keep_open=False, **input)
-    turn.begin_step()
+    turn.conversation.begin_step()
     return turn
 
 
 def written(turn: Turn, *names: str, **more: Any) -> str:
     """What the model has written further."""
-    return turn.add(*names, stream=f"step-{turn.steps}", attempt=turn.attempt, **more)
+    return turn.add(*names, stream=f"step-{turn.conversation.steps}", attempt=turn.conversation.attempt, **more)
 
 
 # Growing
@@ -122,9 +124,9 @@ def test_S11_calls_begin_while_more_are_to_come() -> None:
     assert turn.go() == ["b1c3"]
     for call in ("b1c1", "b1c2", "b1c3"):
         turn.apply_outcome(call, DONE)
-    assert not turn.active_batch.is_done, "more may come"
+    assert not turn.queue.active_batch.is_done, "more may come"
     turn.add(complete=True)
-    assert turn.active_batch.is_done
+    assert turn.queue.active_batch.is_done
 
 
 def test_S11_before_the_reply_is_complete_only_reads_begin() -> None:
@@ -134,7 +136,7 @@ def test_S11_before_the_reply_is_complete_only_reads_begin() -> None:
     turn.apply_outcome("b1c1", DONE)
     turn.apply_outcome("b1c3", DONE)
     assert turn.go() == []
-    turn.complete_stream("s")
+    turn.add(complete=True)
     assert turn.go() == ["b1c2"]
     turn.apply_outcome("b1c2", DONE)
     assert turn.go() == ["b1c4"]
@@ -171,7 +173,7 @@ def test_calls_that_come_twice_count_once() -> None:
     turn.add("r2", at=1)
     turn.add("r3", at=2)
     turn.activate_batch()
-    assert [call.tool for call in turn.active_batch.calls] == ["r1", "r2", "r3"]
+    assert [call.tool for call in turn.queue.active_batch.calls] == ["r1", "r2", "r3"]
 
 
 @pytest.mark.parametrize(
@@ -196,14 +198,14 @@ def test_calls_that_belong_nowhere_are_refused_and_change_nothing(body: dict[str
     turn.add("r1", stream="over", complete=True)
     turn.add("r0")
     turn.add("r1", "r2", at=0, attempt=2)
-    before = (list(turn.queue), list(turn.done_batches), list(turn.events))
+    before = (list(turn.queue.queued), list(turn.queue.done), list(turn.log.events))
     given = {"stream": "s", "attempt": 2, **body, "calls": tuple(map(request, body.get("calls", ())))}
     if body.get("stream"):
         given["attempt"] = body.get("attempt", 1)
     with pytest.raises(RequestRefused) as refusal:
         turn.add_calls(AddCalls(**given))
     assert refusal.value.code == code
-    assert (turn.queue, turn.done_batches, turn.events) == before
+    assert (turn.queue.queued, turn.queue.done, turn.log.events) == before
 
 
 def test_S14_a_stream_waits_in_the_queue_and_grows_there() -> None:
@@ -211,7 +213,7 @@ def test_S14_a_stream_waits_in_the_queue_and_grows_there() -> None:
     turn.go()
     turn.add("r1")
     turn.add("r2", complete=True)
-    assert [len(batch) for batch in turn.queue] == [2]
+    assert [len(batch) for batch in turn.queue.queued] == [2]
     turn.apply_outcome("b1c1", DONE)
     turn.retire_batch()
     assert turn.go() == ["b2c1", "b2c2"]
@@ -221,7 +223,7 @@ def test_S14_a_stream_that_was_withdrawn_takes_nothing_more() -> None:
     turn = Turn(batches=((request("x1"),),))
     turn.go()
     turn.add("r1")
-    assert [answer.status for answer in turn.withdraw_batch("b2").responses] == ["cancelled"]
+    assert [answer.status for answer in turn.queue.withdraw_batch("b2").responses] == ["cancelled"]
     with pytest.raises(RequestRefused, match="complete"):
         turn.add("r2", at=1)
     with pytest.raises(RequestRefused, match="complete"):
@@ -234,7 +236,7 @@ def test_a_turn_that_finishes_waits_for_no_further_calls() -> None:
     turn.go()
     turn.finish_turn()
     turn.apply_outcome("b1c1", DONE)
-    assert turn.active_batch.is_done
+    assert turn.queue.active_batch.is_done
 
 
 # Attempts
@@ -246,8 +248,7 @@ def test_S42_a_stream_that_ended_in_an_earlier_run_takes_nothing_more() -> None:
     turn.go()
     turn.apply_outcome("b1c1", DONE)
     turn.retire_batch()
-    later = TurnState("turn", lambda: NOW)
-    later.apply_input(turn.input.model_copy(update={"carried": turn.build_carryover("run-1")}))
+    later = TurnState("turn", lambda: NOW, turn.input.model_copy(update={"carried": build_carryover(turn, "run-1")}))
     for attempt in (1, 2):
         with pytest.raises(RequestRefused, match="is complete"):
             later.add_calls(AddCalls(stream="s", attempt=attempt, calls=(request("r1"),)))
@@ -263,11 +264,11 @@ def test_S12_a_new_attempt_discards_the_one_before() -> None:
     assert turn.of("b1c2").stopping == "the line broke"
     assert turn.of("b1c3").error == CallError(type="discarded", message="the line broke")
     assert (turn.of("b1c3").attempt, turn.of("b2c1").attempt) == (1, 2)
-    assert not turn.active_batch.is_done
+    assert not turn.queue.active_batch.is_done
     turn.apply_outcome("b1c2", Stopped())
     turn.retire_batch()
-    assert [(batch.id, batch.status) for batch in turn.list_results()] == [("b1", "discarded"), ("b2", "queued")]
-    told = [event for event in turn.events if event.batch == "b1" and event.kind == "batch"]
+    assert [(batch.id, batch.status) for batch in turn.queue.list_batches()] == [("b1", "discarded"), ("b2", "queued")]
+    told = [event for event in turn.log.events if event.batch == "b1" and event.kind == "batch"]
     assert [(event.after, event.note) for event in told][2:] == [("discarding", "the line broke"), ("discarded", None)]
 
 
@@ -275,7 +276,7 @@ def test_S12_what_finishes_after_its_attempt_was_discarded_is_cancelled_all_the_
     turn = Turn()
     turn.add("r1")
     turn.go()
-    turn.discard_attempt("s", "gone")
+    turn.streams.discard_attempt("s", "gone")
     turn.apply_outcome("b1c1", DONE)
     ended = turn.of("b1c1")
     assert (ended.status, ended.error) == ("cancelled", CallError(type="discarded", message="gone; it had finished"))
@@ -285,20 +286,21 @@ def test_S12_what_finishes_after_its_attempt_was_discarded_is_cancelled_all_the_
 
 def test_S12_nothing_that_a_discarded_attempt_saw_or_changed_counts_any_more() -> None:
     turn = Turn(early=True)
-    turn.seen, turn.context = {"a": "1"}, Context(folder="sub")
+    kept = turn.executions
+    kept.seen, kept.context = {"a": "1"}, Context(folder="sub")
     turn.add("x1", "r2", "x3")
     turn.go()
     turn.apply_outcome("b1c1", Finished(result=Result(seen={"a": "2"}, context=ContextChange(folder="else"))))
-    assert (turn.seen, turn.wrote, turn.context.folder) == ({"a": "2"}, {"a": "2"}, "else")
+    assert (kept.seen, kept.wrote, kept.context.folder) == ({"a": "2"}, {"a": "2"}, "else")
     turn.go()
-    turn.discard_attempt("s", "gone")
+    turn.streams.discard_attempt("s", "gone")
     turn.apply_outcome("b1c2", Finished(result=Result(seen={"b": "1"})))
-    assert (turn.seen, turn.wrote, turn.context.folder) == ({"a": "1"}, {}, "sub")
+    assert (kept.seen, kept.wrote, kept.context.folder) == ({"a": "1"}, {}, "sub")
 
 
 def test_S12_a_late_call_of_an_old_attempt_is_refused_also_before_the_new_one_has_called() -> None:
     turn = talking()
-    turn.retry_step("broken")
+    turn.conversation.retry_step("broken")
     with pytest.raises(RequestRefused, match="not at work"):
         turn.add("r1", stream="step-1", attempt=1)
     written(turn, "r1")
@@ -313,33 +315,33 @@ def test_S3_a_discarded_attempt_is_in_no_conversation() -> None:
     turn = talking()
     written(turn, "r1", "r2")
     turn.go()
-    turn.retry_step("the line broke")
-    assert turn.attempt == 2
+    turn.conversation.retry_step("the line broke")
+    assert turn.conversation.attempt == 2
     written(turn, "r3")
     turn.apply_outcome("b1c1", Stopped())
     turn.apply_outcome("b1c2", DONE)
     turn.retire_batch()
-    assert turn.messages == [UserMessage(text="Go")]
+    assert turn.conversation.messages == [UserMessage(text="Go")]
     turn.apply_reply(ModelReply(text="Now", calls=(request("r3"), request("r4"))))
     assert turn.go() == ["b2c1", "b2c2"]
     turn.apply_outcome("b2c2", DONE)
     turn.apply_outcome("b2c1", DONE)
     turn.retire_batch()
-    _, asked, answered = turn.messages
+    _, asked, answered = turn.conversation.messages
     assert isinstance(asked, AssistantMessage)
     assert isinstance(answered, ToolMessage)
     assert asked.call_ids == tuple(response.call_id for response in answered.responses) == ("b2c1", "b2c2")
-    turn.begin_step()
+    turn.conversation.begin_step()
     turn.apply_reply(ModelReply(text="Done"))
     turn.close_turn()
-    assert [response.call_id for response in turn.build_result().responses] == ["b2c1", "b2c2"]
+    assert [response.call_id for response in build_result(turn).responses] == ["b2c1", "b2c2"]
 
 
 def test_S3_what_came_early_counts_whatever_the_reply_says_in_the_end() -> None:
     turn = talking()
     written(turn, "r1", "r2")
     turn.apply_reply(ModelReply(text="Only one", calls=(request("other"),)))
-    asked = turn.messages[-1]
+    asked = turn.conversation.messages[-1]
     assert isinstance(asked, AssistantMessage)
     assert [call.tool for call in asked.calls] == ["r1", "r2"]
 
@@ -349,10 +351,10 @@ def test_a_reply_that_asks_for_too_much_in_the_end_fails_and_answers_what_came()
     written(turn, "r1")
     turn.go()
     turn.apply_reply(ModelReply(calls=tuple(request("r") for _ in range(MAX_CALLS + 1))))
-    assert turn.stop is not None
-    assert turn.stop[0] == "failed"
+    assert turn.queue.stop is not None
+    assert turn.queue.stop[0] == "failed"
     turn.apply_outcome("b1c1", Stopped())
-    assert turn.active_batch.is_done
+    assert turn.queue.active_batch.is_done
 
 
 def test_S12_a_model_that_fails_for_good_leaves_nothing_of_its_last_attempt() -> None:
@@ -360,11 +362,11 @@ def test_S12_a_model_that_fails_for_good_leaves_nothing_of_its_last_attempt() ->
     written(turn, "r1")
     turn.go()
     turn.fail_step("no credit")
-    assert turn.stop == ("failed", "The model did not answer: no credit")
+    assert turn.queue.stop == ("failed", "The model did not answer: no credit")
     turn.apply_outcome("b1c1", Stopped())
     turn.retire_batch()
     turn.close_turn()
-    assert turn.messages == [UserMessage(text="Go")]
+    assert turn.conversation.messages == [UserMessage(text="Go")]
 
 
 def test_S3_a_stop_while_the_model_writes_leaves_no_response_without_its_call() -> None:
@@ -375,7 +377,7 @@ def test_S3_a_stop_while_the_model_writes_leaves_no_response_without_its_call() 
     turn.apply_outcome("b1c1", DONE)
     turn.retire_batch()
     turn.close_turn()
-    _, asked, answered = turn.messages
+    _, asked, answered = turn.conversation.messages
     assert isinstance(asked, AssistantMessage)
     assert isinstance(answered, ToolMessage)
     assert asked.call_ids == tuple(response.call_id for response in answered.responses)
@@ -404,7 +406,7 @@ def test_S13_a_caller_is_told_nothing_that_may_yet_be_discarded() -> None:
     turn.go()
     turn.apply_outcome("b1c1", DONE)
     assert turn.told() == []
-    turn.complete_stream("s")
+    turn.add(complete=True)
     assert turn.told() == ["b1c1"]
 
 
@@ -416,7 +418,7 @@ def test_S13_viewers_see_results_of_a_model_that_still_writes_as_they_become_fin
     assert turn.told() == []
     turn.apply_outcome("b1c1", DONE)
     assert turn.told() == ["b1c1", "b1c2"]
-    assert [answer.call_id for answer in turn.list_answers("b1c1")] == ["b1c1", "b1c2"]
+    assert [answer.call_id for answer in turn.queue.list_answers("b1c1")] == ["b1c1", "b1c2"]
     turn.apply_reply(ModelReply(calls=(request("r1"), request("r2"), request("r3"))))
     turn.apply_outcome("b1c3", DONE)
     assert turn.told() == ["b1c1", "b1c2", "b1c3"]
@@ -427,12 +429,12 @@ def test_S12_what_viewers_saw_of_an_attempt_that_broke_off_reaches_no_conversati
     written(turn, "r1", "r2")
     turn.go()
     turn.apply_outcome("b1c1", DONE)
-    turn.retry_step("it broke off")
+    turn.conversation.retry_step("it broke off")
     turn.apply_outcome("b1c2", DONE)
     turn.retire_batch()
     assert turn.told() == ["b1c1"]
-    assert [answer.call_id for answer in turn.list_answers("b1c1")][:1] == ["b1c1"], "whoever saw it can read it"
-    assert not [message for message in turn.messages if isinstance(message, ToolMessage)]
+    assert [answer.call_id for answer in turn.queue.list_answers("b1c1")][:1] == ["b1c1"], "whoever saw it can read it"
+    assert not [message for message in turn.conversation.messages if isinstance(message, ToolMessage)]
 
 
 def test_S13_what_was_discarded_is_never_delivered() -> None:
@@ -440,7 +442,7 @@ def test_S13_what_was_discarded_is_never_delivered() -> None:
     turn.add("r1", "r2")
     turn.go()
     turn.apply_outcome("b1c1", DONE)
-    turn.discard_attempt("s", "gone")
+    turn.streams.discard_attempt("s", "gone")
     turn.apply_outcome("b1c2", DONE)
     turn.retire_batch()
     assert turn.told() == []
@@ -478,7 +480,7 @@ def test_S15_a_failure_is_its_own_or_cascades(tool: str, how: Plan, expected: bo
     if expected:
         message = f"Cancelled: parallel tool call {tool}({tool}) errored"
         assert [turn.of(call).error for call in ("b1c2", "b1c3")] == [CallError(type="cancelled", message=message)] * 2
-        assert turn.stop is None, "the turn goes on"
+        assert turn.queue.stop is None, "the turn goes on"
 
 
 def test_S15_what_the_model_still_writes_is_cancelled_too() -> None:
@@ -489,7 +491,7 @@ def test_S15_what_the_model_still_writes_is_cancelled_too() -> None:
     written(turn, "r2")
     turn.apply_reply(ModelReply(calls=(request("r1?"), request("r2"), request("r3"))))
     assert turn.states() == ["error", "cancelled", "cancelled"]
-    assert turn.active_batch.is_done
+    assert turn.queue.active_batch.is_done
 
 
 @pytest.mark.parametrize("outcome", [DONE, Stopped(), NeedsApprovalAgain(verdict=Reject(error=BROKEN.error))])
@@ -505,7 +507,7 @@ def test_S15_what_was_never_run_brings_nobody_down() -> None:
     turn = Turn(on_error="abort")
     turn.add("r1", "r2", complete=True)
     turn.activate_batch()
-    turn.update_batch(apply_verdicts(turn.active_batch, {"b1c1": Reject(error=BROKEN.error)}, NOW))
+    turn.queue.update_batch(apply_verdicts(turn.queue.active_batch, {"b1c1": Reject(error=BROKEN.error)}, NOW))
     assert turn.go() == ["b1c2"]
 
 
@@ -546,21 +548,21 @@ def test_S18_a_message_stops_what_may_be_interrupted_and_waits_for_the_rest() ->
     written(turn, "r1!", "r2", "x3")
     turn.go()
     turn.apply_reply(ModelReply(text="I look", calls=(request("r1!"), request("r2"), request("x3"))))
-    turn.apply_interruption(Interruption(message="Stop that", by="ada"))
+    turn.conversation.apply_interruption(Interruption(message="Stop that", by="ada"))
     assert turn.states() == ["executing", "executing", "cancelled"]
     assert (turn.of("b1c1").stopping, turn.of("b1c2").stopping) == ("The user interrupted with a new message", None)
     assert turn.go() == []
     turn.apply_outcome("b1c1", Stopped())
     turn.apply_outcome("b1c2", DONE)
     turn.retire_batch()
-    assert turn.has_new_message
-    turn.begin_step()
-    _, _, answered, said = turn.messages
+    assert turn.conversation.has_new_message
+    turn.conversation.begin_step()
+    _, _, answered, said = turn.conversation.messages
     assert isinstance(answered, ToolMessage)
     assert [response.status for response in answered.responses] == ["cancelled", "success", "cancelled"]
     assert "interrupted" in answered.responses[0].text
     assert said == UserMessage(text="Stop that")
-    told = [event for event in turn.events if event.after == "interrupted"]
+    told = [event for event in turn.log.events if event.after == "interrupted"]
     assert [(event.note, event.by) for event in told] == [("Stop that", "ada")]
 
 
@@ -568,36 +570,36 @@ def test_S18_a_reply_that_is_half_written_is_answered_as_far_as_it_came() -> Non
     turn = talking()
     written(turn, "r1", "x2")
     turn.go()
-    turn.apply_interruption(Interruption(message="Wait"))
-    assert turn.active_batch.complete
+    turn.conversation.apply_interruption(Interruption(message="Wait"))
+    assert turn.queue.active_batch.complete
     with pytest.raises(RequestRefused):
         written(turn, "r3", at=2)
     turn.apply_outcome("b1c1", DONE)
     turn.retire_batch()
-    assert turn.needs_step
-    turn.begin_step()
-    kinds = [message.kind for message in turn.messages]
+    assert turn.conversation.needs_step
+    turn.conversation.begin_step()
+    kinds = [message.kind for message in turn.conversation.messages]
     assert kinds == ["user", "assistant", "tool", "user"]
 
 
 def test_S18_while_the_model_thinks_the_message_is_for_another_step() -> None:
     turn = talking()
-    turn.apply_interruption(Interruption(message="One more thing"))
-    assert turn.has_new_message
-    assert [message.kind for message in turn.messages] == ["user"]
-    turn.begin_step()
-    assert not turn.has_new_message
-    assert [message.kind for message in turn.messages] == ["user", "user"]
+    turn.conversation.apply_interruption(Interruption(message="One more thing"))
+    assert turn.conversation.has_new_message
+    assert [message.kind for message in turn.conversation.messages] == ["user"]
+    turn.conversation.begin_step()
+    assert not turn.conversation.has_new_message
+    assert [message.kind for message in turn.conversation.messages] == ["user", "user"]
 
 
 def test_S18_an_answer_that_the_user_did_not_wait_for_does_not_end_the_turn() -> None:
     turn = talking()
     turn.apply_reply(ModelReply(text="Done"))
-    assert not turn.needs_step
-    turn.apply_interruption(Interruption(message="And now this"))
-    assert turn.needs_step
-    turn.begin_step()
-    assert [message.kind for message in turn.messages] == ["user", "assistant", "user"]
+    assert not turn.conversation.needs_step
+    turn.conversation.apply_interruption(Interruption(message="And now this"))
+    assert turn.conversation.needs_step
+    turn.conversation.begin_step()
+    assert [message.kind for message in turn.conversation.messages] == ["user", "assistant", "user"]
 
 
 def test_S18_what_waits_for_a_person_is_interrupted_also_in_the_middle_of_its_run() -> None:
@@ -605,7 +607,7 @@ def test_S18_what_waits_for_a_person_is_interrupted_also_in_the_middle_of_its_ru
     turn.add("x1", "x2", complete=True)
     turn.go()
     turn.apply_outcome("b1c1", QuestionRaised(question=ask().confirmation.model_copy(update={"kind": "question"})))
-    turn.apply_interruption(Interruption(message="Forget it"))
+    turn.conversation.apply_interruption(Interruption(message="Forget it"))
     assert turn.states() == ["cancelled", "cancelled"]
     assert "It had begun" in str(turn.of("b1c1").error)
 
@@ -615,7 +617,7 @@ def test_S18_nobody_is_asked_anything_for_what_was_interrupted(outcome: Any) -> 
     turn = Turn(early=True)
     turn.add("x1", "x2", complete=True)
     turn.go()
-    turn.apply_interruption(Interruption(message="Forget it"))
+    turn.conversation.apply_interruption(Interruption(message="Forget it"))
     turn.apply_outcome("b1c1", outcome)
     assert turn.states() == ["cancelled", "cancelled"]
 
@@ -624,7 +626,7 @@ def test_S31_what_nobody_knows_is_asked_about_also_after_an_interrupt() -> None:
     turn = Turn(early=True)
     turn.add("x1", complete=True)
     turn.go()
-    turn.apply_interruption(Interruption(message="Forget it"))
+    turn.conversation.apply_interruption(Interruption(message="Forget it"))
     turn.apply_outcome("b1c1", Lost(message="Gone"))
     assert turn.states() == ["awaiting_approval"]
 
@@ -633,22 +635,22 @@ def test_S18_a_discarded_attempt_and_its_successor_are_both_interrupted() -> Non
     turn = talking()
     written(turn, "r1")
     turn.go()
-    turn.retry_step("broken")
+    turn.conversation.retry_step("broken")
     written(turn, "r2", at=0)
-    turn.apply_interruption(Interruption(message="Stop"))
+    turn.conversation.apply_interruption(Interruption(message="Stop"))
     turn.apply_outcome("b1c1", Stopped())
     turn.retire_batch()
     assert turn.go() == []
     turn.retire_batch()
-    turn.begin_step()
-    assert [message.kind for message in turn.messages] == ["user", "assistant", "tool", "user"]
+    turn.conversation.begin_step()
+    assert [message.kind for message in turn.conversation.messages] == ["user", "assistant", "tool", "user"]
 
 
 def test_S18_a_turn_that_ends_hears_nothing_more() -> None:
     turn = talking()
     turn.stop_turn("cancelled", "Enough")
     with pytest.raises(RequestRefused, match="ending"):
-        turn.apply_interruption(Interruption(message="Wait"))
+        turn.conversation.apply_interruption(Interruption(message="Wait"))
 
 
 # The context
@@ -660,8 +662,8 @@ def test_S47_only_a_call_that_ran_alone_changes_the_context() -> None:
     turn.go()
     moved = Finished(result=Result(context=ContextChange(folder="sub")))
     turn.apply_outcome("b1c1", moved)
-    assert turn.context == Context()
+    assert turn.executions.context == Context()
     turn.go()
     turn.apply_outcome("b1c2", moved)
-    assert turn.context.folder == "sub"
-    assert [event.note for event in turn.events if event.after == "context"] == ["folder sub"]
+    assert turn.executions.context.folder == "sub"
+    assert [event.note for event in turn.log.events if event.after == "context"] == ["folder sub"]

@@ -16,8 +16,9 @@ from holdfast.domain.calls.tool import Effect, ToolRef
 from holdfast.domain.calls.verdicts import Allow, Ask, BoundCall, Finished
 from holdfast.domain.content import Result
 from holdfast.domain.conversation.messages import AssistantMessage, ModelChoice, ModelReply, ToolMessage, UserMessage
-from holdfast.domain.turn.batch_queue import EVENTS_PER_PAGE
+from holdfast.domain.turn.event_log import EVENTS_PER_PAGE
 from holdfast.domain.turn.turn_io import MAX_CALLS, MAX_QUEUED, TurnInput, check_batch, check_input
+from holdfast.domain.turn.turn_result import build_result
 from holdfast.domain.turn.turn_state import TurnState
 from holdfast.domain.turn.update_bodies import AddCalls, SubmitBatch
 from holdfast.errors import RequestRefused
@@ -30,19 +31,17 @@ ONE = (CallRequest(tool="t", id="m1"),)
 
 
 def turn(**input: Any) -> TurnState:
-    state = TurnState("turn", lambda: NOW)
-    state.apply_input(TurnInput(**input))
-    return state
+    return TurnState("turn", lambda: NOW, TurnInput(**input))
 
 
 def run_batch(state: TurnState) -> None:
     batch = state.activate_batch()
     verdicts = {call.id: Allow(rule="r", bound=BOUND) for call in batch.calls}
-    state.update_batch(apply_verdicts(batch, verdicts, NOW))
+    state.queue.update_batch(apply_verdicts(batch, verdicts, NOW))
     for call in batch.calls:
-        state.update_batch(start_calls(state.active_batch, {call.id}, NOW))
-        state.update_batch(
-            apply_outcome(state.active_batch, call.id, Finished(result=Result.from_text(f"of {call.id}")), NOW)
+        state.queue.update_batch(start_calls(state.queue.active_batch, {call.id}, NOW))
+        state.queue.update_batch(
+            apply_outcome(state.queue.active_batch, call.id, Finished(result=Result.from_text(f"of {call.id}")), NOW)
         )
     state.retire_batch()
 
@@ -50,7 +49,7 @@ def run_batch(state: TurnState) -> None:
 def waiting(**input: Any) -> TurnState:
     state = turn(batches=(ONE,), **input)
     asked = Ask(rule="r", bound=BOUND, confirmation=Confirmation(kind="exec", title="t"))
-    state.update_batch(apply_verdicts(state.activate_batch(), {"b1c1": asked}, NOW))
+    state.queue.update_batch(apply_verdicts(state.activate_batch(), {"b1c1": asked}, NOW))
     return state
 
 
@@ -63,12 +62,12 @@ def decision(**changes: Any) -> Decision:
 
 def test_S3_conversation_holds_every_call_with_its_one_response() -> None:
     state = turn(prompt="Hello", model=MODEL)
-    assert state.begin_step() == 1
+    assert state.conversation.begin_step() == 1
     state.apply_reply(ModelReply(text="Let me see", calls=(*ONE, *ONE)))
     run_batch(state)
-    assert state.begin_step() == 2
+    assert state.conversation.begin_step() == 2
     state.apply_reply(ModelReply(text="Done"))
-    conversation = state.build_conversation()
+    conversation = state.conversation.build_conversation(None)
     assert conversation is not None
     user, asking, tools, answer = conversation.messages
     assert user == UserMessage(text="Hello")
@@ -80,7 +79,7 @@ def test_S3_conversation_holds_every_call_with_its_one_response() -> None:
     ]
     assert answer == AssistantMessage(text="Done")
     state.close_turn()
-    assert (state.build_result().status, state.build_result().text) == ("completed", "Done")
+    assert (build_result(state).status, build_result(state).text) == ("completed", "Done")
 
 
 def test_S3_conversation_is_not_left_dangling_by_a_stop_before_the_batch_starts() -> None:
@@ -88,21 +87,21 @@ def test_S3_conversation_is_not_left_dangling_by_a_stop_before_the_batch_starts(
     state.apply_reply(ModelReply(calls=ONE))
     state.stop_turn("cancelled", "Enough")
     state.close_turn()
-    assert [answer.text for answer in state.build_result().responses] == ["Enough"]
-    assert isinstance(state.messages[-1], ToolMessage)
+    assert [answer.text for answer in build_result(state).responses] == ["Enough"]
+    assert isinstance(state.conversation.messages[-1], ToolMessage)
 
 
 def test_model_that_asks_for_too_much_ends_the_turn_with_the_reason() -> None:
     state = turn(prompt="Hello", model=MODEL)
     state.apply_reply(ModelReply(calls=ONE * (MAX_CALLS + 1)))
-    assert state.stop is not None
-    assert state.stop[0] == "failed"
-    assert "1000" in state.stop[1]
-    assert state.queue == []
+    assert state.queue.stop is not None
+    assert state.queue.stop[0] == "failed"
+    assert "1000" in state.queue.stop[1]
+    assert state.queue.queued == []
 
 
 def test_turn_without_a_model_has_no_conversation() -> None:
-    assert turn(keep_open=True).build_conversation() is None
+    assert turn(keep_open=True).conversation.build_conversation(None) is None
 
 
 # The queue
@@ -110,22 +109,22 @@ def test_turn_without_a_model_has_no_conversation() -> None:
 
 def test_S14_batches_run_in_order_and_each_has_its_own_results() -> None:
     state = turn(batches=(ONE, (*ONE, *ONE)), keep_open=True)
-    state.enqueue_batch(ONE)
-    assert [batch.status for batch in state.list_results()] == ["queued"] * 3
-    state.withdraw_batch("b3")
+    state.queue.enqueue_batch(ONE)
+    assert [batch.status for batch in state.queue.list_batches()] == ["queued"] * 3
+    state.queue.withdraw_batch("b3")
     run_batch(state)
     run_batch(state)
-    assert [(batch.id, batch.status) for batch in state.list_results()] == [
+    assert [(batch.id, batch.status) for batch in state.queue.list_batches()] == [
         ("b1", "done"),
         ("b2", "done"),
         ("b3", "withdrawn"),
     ]
-    assert [[found.call_id for found in batch.responses] for batch in state.list_results()] == [
+    assert [[found.call_id for found in batch.responses] for batch in state.queue.list_batches()] == [
         ["b1c1"],
         ["b2c1", "b2c2"],
         ["b3c1"],
     ]
-    assert {event.after for event in state.events if event.batch == "b3"} == {
+    assert {event.after for event in state.log.events if event.batch == "b3"} == {
         "queued",
         "validating",
         "cancelled",
@@ -138,7 +137,7 @@ def test_S14_only_what_is_queued_can_be_withdrawn() -> None:
     state.activate_batch()
     for batch in ("b1", "b2", ""):
         with pytest.raises(RequestRefused) as refusal:
-            state.withdraw_batch(batch)
+            state.queue.withdraw_batch(batch)
         assert refusal.value.code == "not_queued"
 
 
@@ -158,13 +157,13 @@ def test_turn_that_ends_takes_nothing_more() -> None:
 
 def test_S16_stop_of_a_turn_answers_what_never_started_too() -> None:
     state = waiting()
-    state.enqueue_batch(ONE)
-    state.enqueue_batch(ONE)
+    state.queue.enqueue_batch(ONE)
+    state.queue.enqueue_batch(ONE)
     state.stop_turn("cancelled", "Enough")
     state.stop_turn("failed", "Too late")
     state.retire_batch()
     state.close_turn()
-    result = state.build_result()
+    result = build_result(state)
     assert (result.status, result.reason) == ("cancelled", "Enough")
     assert [(found.call_id, found.status, found.text) for found in result.responses] == [
         ("b1c1", "cancelled", "Enough"),
@@ -176,7 +175,7 @@ def test_S16_stop_of_a_turn_answers_what_never_started_too() -> None:
 def test_refusal_that_stops_the_turn_says_who_and_what() -> None:
     state = waiting()
     state.apply_decision(decision(outcome="no", by="ada", stop_turn=True))
-    assert state.stop == ("stopped", "ada refused 't' and stopped the turn")
+    assert state.queue.stop == ("stopped", "ada refused 't' and stopped the turn")
 
 
 @pytest.mark.parametrize("outcome", ["yes", "respond"])
@@ -189,10 +188,10 @@ def test_S23_same_decision_counts_once_with_and_without_an_id() -> None:
     for said in (decision(id="one"), decision()):
         state = waiting()
         assert state.apply_decision(said).status == "scheduled"
-        seen = len(state.events)
+        seen = len(state.log.events)
         with pytest.raises(Exception, match="already counted"):
             state.apply_decision(said)
-        assert len(state.events) == seen
+        assert len(state.log.events) == seen
 
 
 # Events
@@ -200,35 +199,35 @@ def test_S23_same_decision_counts_once_with_and_without_an_id() -> None:
 
 def test_S8_events_are_read_in_pages_without_gap_or_overlap() -> None:
     state = turn(batches=(ONE * 600,))
-    first = state.build_event_page(0)
+    first = state.log.build_page(0)
     assert (len(first.events), first.more, first.finished) == (EVENTS_PER_PAGE, True, False)
-    second = state.build_event_page(first.events[-1].seq)
+    second = state.log.build_page(first.events[-1].seq)
     assert [event.seq for event in (*first.events, *second.events)] == list(range(1, 602))
     assert (second.more, second.finished) == (False, False)
     state.close_turn()
-    last = state.build_event_page(10_000)
+    last = state.log.build_page(10_000)
     assert (last.events, last.more, last.finished) == ((), False, True)
-    assert state.build_event_page(-5).events == state.build_event_page(0).events
+    assert state.log.build_page(-5).events == state.log.build_page(0).events
 
 
 def test_S8_event_says_which_call_where_and_what_changed() -> None:
     state = waiting()
-    event = state.events[-1]
+    event = state.log.events[-1]
     assert (event.kind, event.batch, event.call, event.place, event.of) == ("call", "b1", "b1c1", 1, 1)
     assert (event.before, event.after, event.rule) == ("validating", "awaiting_approval", "r")
     assert (event.approval_id, event.digest, event.at) == ("turn/b1c1/1", "d", NOW)
     state.apply_decision(decision(by="ada"))
-    assert (state.events[-1].by, state.events[-1].approval_id) == ("ada", None)
+    assert (state.log.events[-1].by, state.log.events[-1].approval_id) == ("ada", None)
 
 
 def test_S8_running_call_that_is_told_to_stop_is_an_event_once() -> None:
     state = turn(batches=(ONE,))
-    state.update_batch(apply_verdicts(state.activate_batch(), {"b1c1": Allow(rule="r", bound=BOUND)}, NOW))
-    state.update_batch(start_calls(state.active_batch, {"b1c1"}, NOW))
-    seen = len(state.events)
-    state.stop_call("b1c1", "Enough")
+    state.queue.update_batch(apply_verdicts(state.activate_batch(), {"b1c1": Allow(rule="r", bound=BOUND)}, NOW))
+    state.queue.update_batch(start_calls(state.queue.active_batch, {"b1c1"}, NOW))
+    seen = len(state.log.events)
+    state.queue.stop_call("b1c1", "Enough")
     state.stop_batch("Again")
-    [event] = state.events[seen:]
+    [event] = state.log.events[seen:]
     assert (event.before, event.after, event.note) == ("executing", "executing", "stopping: Enough")
 
 

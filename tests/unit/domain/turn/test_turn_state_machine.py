@@ -49,7 +49,9 @@ from holdfast.domain.calls.verdicts import (
 from holdfast.domain.content import CallError, Result, TextPart
 from holdfast.domain.modes import Mode
 from holdfast.domain.turn.activity_io import Question, ValidateResult
+from holdfast.domain.turn.batch_queue import BatchQueue
 from holdfast.domain.turn.turn_io import TurnInput
+from holdfast.domain.turn.turn_result import build_result
 from holdfast.domain.turn.turn_state import TurnState
 from holdfast.domain.turn.update_bodies import EditingNotice
 from holdfast.errors import DecisionRefused, Refused, RequestRefused
@@ -166,7 +168,7 @@ class TurnMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = Clock()
-        self.state = TurnState(TURN, self.clock)
+        self.state = TurnState(TURN, self.clock)  # until its input is drawn
         self.ended: dict[str, Call] = {}
         self.executed: set[str] = set()
         self.status: dict[str, str] = {}
@@ -180,7 +182,7 @@ class TurnMachine(RuleBasedStateMachine):
     @initialize(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=2))
     def begin(self, sizes: list[int]) -> None:
         batches = tuple(requests(size) for size in sizes)
-        self.state.apply_input(TurnInput(batches=batches, keep_open=True))
+        self.state = TurnState(TURN, self.clock, TurnInput(batches=batches, keep_open=True))
         self.sizes = {f"b{number}": size for number, size in enumerate(sizes, start=1)}
         self.state.activate_batch()
 
@@ -189,37 +191,37 @@ class TurnMachine(RuleBasedStateMachine):
     def submit(self, size: int) -> None:
         with suppress(RequestRefused):
             self.state.check_open()
-            batch = self.state.enqueue_batch(requests(size))
+            batch = self.queue.enqueue_batch(requests(size))
             assert batch.id not in self.sizes
             self.sizes[batch.id] = size
 
-    @precondition(lambda self: self.state.queue)
+    @precondition(lambda self: self.queue.queued)
     @rule(place=PLACES)
     def withdraw(self, place: int) -> None:
-        batch = self.state.queue[place % len(self.state.queue)]
-        answer = self.state.withdraw_batch(batch.id)
+        batch = self.queue.queued[place % len(self.queue.queued)]
+        answer = self.queue.withdraw_batch(batch.id)
         assert (answer.status, len(answer.responses)) == ("withdrawn", len(batch))
         assert all(call.id not in self.executed for call in batch.calls)
         for gone in (batch.id, "b99", ""):
-            self.changes_nothing(lambda gone=gone: self.state.withdraw_batch(gone), RequestRefused)  # type: ignore[misc]
+            self.changes_nothing(lambda gone=gone: self.queue.withdraw_batch(gone), RequestRefused)  # type: ignore[misc]
 
-    @precondition(lambda self: self.state.active is None and self.state.queue and not self.state.stop)
+    @precondition(lambda self: self.queue.active is None and self.queue.queued and not self.queue.stop)
     @rule()
     def activate(self) -> None:
         self.state.activate_batch()
 
-    @precondition(lambda self: self.state.active)
+    @precondition(lambda self: self.queue.active)
     @rule(verdicts=st.lists(VERDICTS, min_size=5, max_size=5), chosen=st.sets(PLACES, min_size=1))
     def judge(self, verdicts: list[Verdict], chosen: set[int]) -> None:
-        calls = self.state.active_batch.calls
+        calls = self.queue.active_batch.calls
         found = {calls[place % len(calls)].id: verdicts[place] for place in chosen}
-        self.state.update_batch(apply_verdicts(self.state.active_batch, found, self.clock()))
+        self.queue.update_batch(apply_verdicts(self.queue.active_batch, found, self.clock()))
 
-    @precondition(lambda self: self.state.active)
+    @precondition(lambda self: self.queue.active)
     @rule(verdicts=st.lists(VERDICTS, min_size=5, max_size=5))
     def judge_all(self, verdicts: list[Verdict]) -> None:
-        found = {call.id: verdict for call, verdict in zip(self.state.active_batch.calls, verdicts, strict=False)}
-        self.state.update_batch(apply_verdicts(self.state.active_batch, found, self.clock()))
+        found = {call.id: verdict for call, verdict in zip(self.queue.active_batch.calls, verdicts, strict=False)}
+        self.queue.update_batch(apply_verdicts(self.queue.active_batch, found, self.clock()))
 
     @precondition(lambda self: self.undecided())
     @rule(
@@ -242,17 +244,17 @@ class TurnMachine(RuleBasedStateMachine):
         )
         answer = self.state.apply_decision(said)
         self.given.append(said)
-        now = self.state.active_batch.get(call.id)
+        now = self.queue.active_batch.get(call.id)
         assert now is not None
         assert (answer.call, answer.status) == (call.id, now.status)
         assert call.confirmation is not None
         enough = len(call.approvals) + 1 >= call.confirmation.needs.approvals
         proceeds = "scheduled" if enough else "awaiting_approval"
         assert now.status == {"respond": "success", "cancel": "cancelled"}.get(outcome, proceeds)
-        assert bool(self.state.stop) >= said.stop_turn
+        assert bool(self.queue.stop) >= said.stop_turn
         if outcome in ("proceed_always", "proceed_always_tool"):
-            assert self.state.is_stale
-            assert self.state.grants.all_grants[-1].decision == said
+            assert self.state.decisions.is_stale
+            assert self.state.decisions.grants.all_grants[-1].decision == said
 
     @precondition(lambda self: self.undecided())
     @rule(place=PLACES, outcome=st.sampled_from(["modify", "proceed_once"]), by_text=st.booleans())
@@ -273,8 +275,8 @@ class TurnMachine(RuleBasedStateMachine):
             return
         assert self.state.apply_decision(said).status == "awaiting_approval"
         self.given.append(said)
-        assert self.state.is_changing(call.id, said)
-        now = self.state.active_batch.get(call.id)
+        assert self.state.decisions.is_changing(call.id, said)
+        now = self.queue.active_batch.get(call.id)
         assert now is not None
         self.changes_nothing(lambda: self.state.apply_decision(self.decision(now)), DecisionRefused, "being_changed")
 
@@ -283,8 +285,8 @@ class TurnMachine(RuleBasedStateMachine):
     def validate_change(self, verdict: Verdict) -> None:
         call = next(call for call in self.calls() if call.changing)
         assert call.changing is not None
-        self.state.apply_change(call.id, ValidateResult(verdicts={call.id: verdict}))
-        after = self.state.active_batch.get(call.id)
+        self.state.decisions.apply_change(call.id, ValidateResult(verdicts={call.id: verdict}))
+        after = self.queue.active_batch.get(call.id)
         assert after is not None
         assert after.changing is None
         if verdict.kind in ("deny", "reject"):
@@ -294,31 +296,31 @@ class TurnMachine(RuleBasedStateMachine):
         elif verdict.kind == "ask":
             assert (after.status, after.revision) == ("awaiting_approval", call.revision + 1)
 
-    @precondition(lambda self: self.state.active)
+    @precondition(lambda self: self.queue.active)
     @rule(verdicts=st.lists(VERDICTS, min_size=5, max_size=5), mode=st.sampled_from(Mode), stop=PLACES)
     def reconsider(self, verdicts: list[Verdict], mode: Mode, stop: int) -> None:
         """S24, S27: what is judged again while the world goes on keeps what has moved on."""
-        self.state.set_mode(mode, "ada")
-        before = self.state.active_batch
-        asked = {call.id for call in self.state.list_unsettled_calls()}
+        self.state.decisions.set_mode(mode, "ada")
+        before = self.queue.active_batch
+        asked = {call.id for call in self.state.decisions.list_unsettled_calls()}
         found = {call.id: verdict for call, verdict in zip(before.calls, verdicts, strict=False) if call.id in asked}
         moved = before.calls[stop % len(before.calls)]
-        self.state.stop_call(moved.id, None)
-        now = self.state.active_batch.get(moved.id)
+        self.queue.stop_call(moved.id, None)
+        now = self.queue.active_batch.get(moved.id)
         self.state.reapply_verdicts(before, ValidateResult(verdicts=found))
-        assert self.state.active_batch.get(moved.id) == now
+        assert self.queue.active_batch.get(moved.id) == now
         for old, new in zip(before.calls, self.calls(), strict=True):
             assert old.id in asked or old.id == moved.id or old == new
             if found.get(old.id) and found[old.id].kind == "deny":
                 assert new.is_terminal, "nothing that is denied goes on"
 
-    @precondition(lambda self: self.state.grants.all_grants)
+    @precondition(lambda self: self.state.decisions.grants.all_grants)
     @rule(place=PLACES)
     def revoke(self, place: int) -> None:
-        grant = self.state.grants.all_grants[place % len(self.state.grants.all_grants)]
-        self.state.revoke_grant(grant.id, "ada")
-        assert self.state.is_stale
-        self.changes_nothing(lambda: self.state.revoke_grant(grant.id, "ada"), RequestRefused, "no_grant")
+        grant = self.state.decisions.grants.all_grants[place % len(self.state.decisions.grants.all_grants)]
+        self.state.decisions.revoke_grant(grant.id, "ada")
+        assert self.state.decisions.is_stale
+        self.changes_nothing(lambda: self.state.decisions.revoke_grant(grant.id, "ada"), RequestRefused, "no_grant")
 
     @precondition(lambda self: self.undecided())
     @rule(place=PLACES, seconds=st.sampled_from([0, 30]))
@@ -326,18 +328,18 @@ class TurnMachine(RuleBasedStateMachine):
         waiting = self.undecided()
         call = waiting[place % len(waiting)]
         address = f"{TURN}/{call.id}/{call.revision}"
-        self.state.note_editing(EditingNotice(approval_id=address, by="ada", seconds=seconds))
-        after = self.state.active_batch.get(call.id)
+        self.state.decisions.note_editing(EditingNotice(approval_id=address, by="ada", seconds=seconds))
+        after = self.queue.active_batch.get(call.id)
         assert after is not None
         assert bool(after.editing) == bool(seconds)
 
-    @precondition(lambda self: self.state.active)
+    @precondition(lambda self: self.queue.active)
     @rule(seconds=st.sampled_from([10, 45, 100]))
     def time_passes(self, seconds: int) -> None:
         """S28: what is due takes its default, by the runtime; nothing else changes."""
         before = self.calls()
         self.clock.now += timedelta(seconds=seconds)
-        self.state.apply_deadlines()
+        self.state.decisions.apply_deadlines()
         for old, new in zip(before, self.calls(), strict=True):
             waits = old.status == "awaiting_approval" and not old.changing
             due = waits and old.deadline_at is not None and old.deadline_at <= self.clock.now
@@ -358,7 +360,7 @@ class TurnMachine(RuleBasedStateMachine):
         call = waiting[place % len(waiting)]
         for changes, code in BAD:
             said = self.decision(call, **changes)
-            self.changes_nothing(lambda said=said: self.state.check_decision(said), DecisionRefused, code)  # type: ignore[misc]
+            self.changes_nothing(lambda said=said: self.state.decisions.check_decision(said), DecisionRefused, code)  # type: ignore[misc]
             self.changes_nothing(lambda said=said: self.state.apply_decision(said), DecisionRefused, code)  # type: ignore[misc]
 
     @precondition(lambda self: self.given)
@@ -367,7 +369,7 @@ class TurnMachine(RuleBasedStateMachine):
         again = self.given[place % len(self.given)]
         self.changes_nothing(lambda: self.state.apply_decision(again), DecisionRefused, "already_counted")
 
-    @precondition(lambda self: self.state.active and any(call.status != "awaiting_approval" for call in self.calls()))
+    @precondition(lambda self: self.queue.active and any(call.status != "awaiting_approval" for call in self.calls()))
     @rule(place=PLACES, outcome=st.sampled_from(["proceed_once", "respond", "cancel"]))
     def decide_what_does_not_wait(self, place: int, outcome: str) -> None:
         calls = [call for call in self.calls() if call.status != "awaiting_approval"]
@@ -388,7 +390,7 @@ class TurnMachine(RuleBasedStateMachine):
         self.changes_nothing(lambda: self.state.apply_decision(wrong), DecisionRefused, "needs_answer")
         assert self.state.apply_decision(said).status == "scheduled"
         self.given.append(said)
-        after = self.state.active_batch.get(call.id)
+        after = self.queue.active_batch.get(call.id)
         assert after is not None
         assert after.pause is not None
         assert after.pause.answer is not None
@@ -406,63 +408,63 @@ class TurnMachine(RuleBasedStateMachine):
         if call.status == "scheduled":
             return
         question = Confirmation(kind="question", title="Which?", question="Which?")
-        revision = self.state.hold_call(Question(call=call.id, run=call.run, question=question))
-        assert self.state.find_answer(call.id, revision) is None
-        assert self.state.find_answer(call.id, revision - 1) == QuestionAnswer(action="cancel")
+        revision = self.state.executions.hold_call(Question(call=call.id, run=call.run, question=question))
+        assert self.state.executions.find_answer(call.id, revision) is None
+        assert self.state.executions.find_answer(call.id, revision - 1) == QuestionAnswer(action="cancel")
 
-    @precondition(lambda self: self.state.active)
+    @precondition(lambda self: self.queue.active)
     @rule()
     def start(self) -> None:
-        chosen = list_startable(self.state.active_batch)
-        self.state.update_batch(start_calls(self.state.active_batch, {call.id for call in chosen}, self.clock()))
+        chosen = list_startable(self.queue.active_batch)
+        self.queue.update_batch(start_calls(self.queue.active_batch, {call.id for call in chosen}, self.clock()))
         self.executed |= {call.id for call in chosen}
 
-    @precondition(lambda self: self.state.active and any(call.is_at_work for call in self.calls()))
+    @precondition(lambda self: self.queue.active and any(call.is_at_work for call in self.calls()))
     @rule(place=PLACES, outcome=OUTCOMES)
     def finish(self, place: int, outcome: ExecutionOutcome) -> None:
         running = [call for call in self.calls() if call.is_at_work]
         call = running[place % len(running)]
-        self.state.update_batch(apply_outcome(self.state.active_batch, call.id, outcome, self.clock()))
-        after = self.state.active_batch.get(call.id)
+        self.queue.update_batch(apply_outcome(self.queue.active_batch, call.id, outcome, self.clock()))
+        after = self.queue.active_batch.get(call.id)
         assert after is not None
         assert after.status != "executing"
         if call.stopping:
             assert after.status == "cancelled" or (after.status == "success" and outcome.kind == "finished")
 
-    @precondition(lambda self: self.state.active)
+    @precondition(lambda self: self.queue.active)
     @rule(place=PLACES, outcome=OUTCOMES)
     def finish_what_does_not_execute(self, place: int, outcome: ExecutionOutcome) -> None:
         call = self.calls()[place % len(self.calls())]
         if not call.is_at_work:
             self.changes_nothing(
-                lambda: self.state.update_batch(apply_outcome(self.state.active_batch, call.id, outcome, self.clock()))
+                lambda: self.queue.update_batch(apply_outcome(self.queue.active_batch, call.id, outcome, self.clock()))
             )
 
-    @precondition(lambda self: self.state.active and any(call.is_terminal for call in self.calls()))
+    @precondition(lambda self: self.queue.active and any(call.is_terminal for call in self.calls()))
     @rule(place=PLACES, outcome=OUTCOMES, verdict=VERDICTS)
     def anything_for_what_has_ended(self, place: int, outcome: ExecutionOutcome, verdict: Verdict) -> None:
         over = [call for call in self.calls() if call.is_terminal]
         call = over[place % len(over)]
 
         def arrive() -> None:
-            self.state.update_batch(apply_verdicts(self.state.active_batch, {call.id: verdict}, self.clock()))
-            self.state.update_batch(apply_outcome(self.state.active_batch, call.id, outcome, self.clock()))
-            self.state.stop_call(call.id, "Too late")
+            self.queue.update_batch(apply_verdicts(self.queue.active_batch, {call.id: verdict}, self.clock()))
+            self.queue.update_batch(apply_outcome(self.queue.active_batch, call.id, outcome, self.clock()))
+            self.queue.stop_call(call.id, "Too late")
 
         self.changes_nothing(arrive)
 
-    @precondition(lambda self: self.state.active)
+    @precondition(lambda self: self.queue.active)
     @rule(place=PLACES)
     def stop_call(self, place: int) -> None:
         before = self.calls()
         chosen = before[place % len(before)]
-        self.state.stop_call(chosen.id, None)
+        self.queue.stop_call(chosen.id, None)
         for old, new in zip(before, self.calls(), strict=True):
             assert old == new or old.id == chosen.id
             if old.id == chosen.id:
                 assert new.is_terminal or new.stopping == (old.stopping or "The call was cancelled")
 
-    @precondition(lambda self: self.state.active)
+    @precondition(lambda self: self.queue.active)
     @rule(luck=LUCK)
     def stop_batch(self, luck: bool) -> None:
         if not luck:
@@ -471,7 +473,7 @@ class TurnMachine(RuleBasedStateMachine):
         self.state.stop_batch("Enough")
         for old, new in zip(before, self.calls(), strict=True):
             assert new.is_terminal or new.stopping == (old.stopping or "Enough"), "the first reason stands"
-        assert not self.state.stop or self.state.stop[1] != "Enough"
+        assert not self.queue.stop or self.queue.stop[1] != "Enough"
 
     @rule(luck=LUCK)
     def stop_turn(self, luck: bool) -> None:
@@ -479,13 +481,13 @@ class TurnMachine(RuleBasedStateMachine):
             self.state.stop_turn("cancelled", "The turn was cancelled")
             assert all(call.is_terminal or call.stopping for call in self.calls())
 
-    @precondition(lambda self: self.state.active and self.state.active.is_done)
+    @precondition(lambda self: self.queue.active and self.queue.active.is_done)
     @rule()
     def retire(self) -> None:
-        batch = self.state.active_batch
+        batch = self.queue.active_batch
         self.state.retire_batch()
-        assert self.state.done_batches[-1] == batch
-        if self.state.queue and not self.state.stop:
+        assert self.queue.done[-1] == batch
+        if self.queue.queued and not self.queue.stop:
             self.state.activate_batch()
 
     # What always holds
@@ -506,9 +508,9 @@ class TurnMachine(RuleBasedStateMachine):
 
     @invariant()
     def S9_what_may_start_is_what_the_gate_and_the_order_allow(self) -> None:
-        if self.state.active:
+        if self.queue.active:
             begun_before = any(call.id in self.executed for call in self.calls())
-            check_start(self.calls(), list_startable(self.state.active_batch), open_already=begun_before)
+            check_start(self.calls(), list_startable(self.queue.active_batch), open_already=begun_before)
 
     @invariant()
     def S10_unsafe_calls_execute_alone(self) -> None:
@@ -523,14 +525,14 @@ class TurnMachine(RuleBasedStateMachine):
 
     @invariant()
     def S14_one_batch_at_a_time_and_queued_ones_have_not_begun(self) -> None:
-        for batch in self.state.queue:
+        for batch in self.queue.queued:
             assert {call.status.value for call in batch.calls} == {"validating"}
-        for batch in self.state.done_batches:
+        for batch in self.queue.done:
             assert batch.is_done
 
     @invariant()
     def S8_events_tell_every_move_once_in_order(self) -> None:
-        for event in self.state.events[self.seen :]:
+        for event in self.state.log.events[self.seen :]:
             self.seen += 1
             assert event.seq == self.seen
             if event.kind != "call":
@@ -547,40 +549,40 @@ class TurnMachine(RuleBasedStateMachine):
         for batch in self.batches():
             for call in batch.calls:
                 assert self.status[call.id] == call.status, f"{call.id} moved without an event"
-        assert self.state.build_event_page(0).events == tuple(self.state.events[:500])
+        assert self.state.log.build_page(0).events == tuple(self.state.log.events[:500])
 
     def teardown(self) -> None:
         """S3: driven to its end, every call of every batch has exactly one response, in order."""
         for _ in range(1_000):
-            if self.state.active is None and (self.state.stop or not self.state.queue):
+            if self.queue.active is None and (self.queue.stop or not self.queue.queued):
                 break
             self.drive()
-        assert self.state.active is None
+        assert self.queue.active is None
         self.state.close_turn()
         self.check()
-        result = self.state.build_result()
-        assert result.status == (self.state.stop[0] if self.state.stop else "completed")
+        result = build_result(self.state)
+        assert result.status == (self.queue.stop[0] if self.queue.stop else "completed")
         assert {batch.id: len(batch.responses) for batch in result.batches} == self.sizes
         for batch in result.batches:
             expected = [f"{batch.id}c{place}" for place in range(1, self.sizes[batch.id] + 1)]
             assert [answer.call_id for answer in batch.responses] == expected
-        last = self.state.events[-1]
+        last = self.state.log.events[-1]
         assert (last.kind, last.after) == ("turn", result.status)
 
     def drive(self) -> None:
-        if self.state.active is None:
+        if self.queue.active is None:
             self.state.activate_batch()
-        elif self.state.active.is_done:
+        elif self.queue.active.is_done:
             self.state.retire_batch()
         else:
             allow = Allow(rule="allows", bound=bound(safe=True, digest="d1"))
-            self.state.update_batch(
-                apply_verdicts(self.state.active_batch, {call.id: allow for call in self.calls()}, self.clock())
+            self.queue.update_batch(
+                apply_verdicts(self.queue.active_batch, {call.id: allow for call in self.calls()}, self.clock())
             )
-            for call in self.state.active_batch.waiting_calls:
+            for call in self.queue.active_batch.waiting_calls:
                 if call.changing:
-                    self.state.apply_change(call.id, ValidateResult(verdicts={call.id: DENIED}))
-            for call in self.state.active_batch.waiting_calls:
+                    self.state.decisions.apply_change(call.id, ValidateResult(verdicts={call.id: DENIED}))
+            for call in self.queue.active_batch.waiting_calls:
                 if call.is_asking:
                     name = f"last-{call.id}-{call.revision}"
                     self.state.apply_decision(self.decision(call, id=name, by=name, outcome="cancel", content=None))
@@ -591,9 +593,9 @@ class TurnMachine(RuleBasedStateMachine):
                         self.state.apply_decision(self.decision(call, id=name, by=name))
             self.start()
             for call in self.calls():
-                self.state.update_batch(
+                self.queue.update_batch(
                     apply_outcome(
-                        self.state.active_batch, call.id, Finished(result=Result.from_text("done")), self.clock()
+                        self.queue.active_batch, call.id, Finished(result=Result.from_text("done")), self.clock()
                     )
                 )
         self.check()
@@ -608,16 +610,24 @@ class TurnMachine(RuleBasedStateMachine):
 
     # Help
 
+    @property
+    def queue(self) -> BatchQueue:
+        return self.state.queue
+
     def undecided(self) -> list[Call]:
         """What waits for a decision and is not being changed."""
         waiting = [call for call in self.calls() if call.status == "awaiting_approval" and not call.changing]
         return [call for call in waiting if not call.is_asking]
 
     def calls(self) -> tuple[Call, ...]:
-        return self.state.active.calls if self.state.active else ()
+        return self.queue.active.calls if self.queue.active else ()
 
     def batches(self) -> list[Batch]:
-        return [*self.state.done_batches, *([self.state.active] if self.state.active else []), *self.state.queue]
+        return [
+            *self.queue.done,
+            *([self.queue.active] if self.queue.active else []),
+            *self.queue.queued,
+        ]
 
     def decision(self, on: Call, **changes: Any) -> Decision:
         changes = dict(changes)
@@ -652,11 +662,11 @@ class TurnMachine(RuleBasedStateMachine):
     def snapshot(self) -> tuple[object, ...]:
         state = self.state
         return (
-            state.active,
-            list(state.queue),
-            list(state.done_batches),
-            list(state.events),
-            state.stop,
+            state.queue.active,
+            list(state.queue.queued),
+            list(state.queue.done),
+            list(state.log.events),
+            state.queue.stop,
             state.is_finishing,
         )
 
@@ -701,29 +711,31 @@ def test_S3_every_walk_of_progress_ends_with_every_call_answered(size: int, move
     machine.begin([size])
     state, again = machine.state, 3
     for _ in range(6 * size + 8 * again):
-        if state.active_batch.is_done:
+        if state.queue.active_batch.is_done:
             break
         open_calls = [
-            call for call in state.active_batch.calls if call.status in {"validating", "awaiting_approval", "executing"}
+            call
+            for call in state.queue.active_batch.calls
+            if call.status in {"validating", "awaiting_approval", "executing"}
         ]
-        choices: list[Call | None] = [*open_calls, *([None] if list_startable(state.active_batch) else [])]
+        choices: list[Call | None] = [*open_calls, *([None] if list_startable(state.queue.active_batch) else [])]
         assert choices, "the batch is not done, and nothing could ever happen to it"
         call = moves.draw(st.sampled_from(choices))
         if call is None:
             machine.start()
         elif call.status == "validating":
             verdict = moves.draw(VERDICTS)
-            state.update_batch(apply_verdicts(state.active_batch, {call.id: verdict}, machine.clock()))
+            state.queue.update_batch(apply_verdicts(state.queue.active_batch, {call.id: verdict}, machine.clock()))
         elif call.is_asking:
-            machine.answer([one for one in state.active_batch.calls if one.is_asking].index(call), "respond")
+            machine.answer([one for one in state.queue.active_batch.calls if one.is_asking].index(call), "respond")
         elif call.status == "awaiting_approval":
             machine.decide(machine.undecided().index(call), "proceed_once", True, False)
         else:
             outcome = moves.draw(OUTCOMES if again else ENDINGS)
             again -= outcome.kind in ("reconsider", "asks")
-            state.update_batch(apply_outcome(state.active_batch, call.id, outcome, machine.clock()))
+            state.queue.update_batch(apply_outcome(state.queue.active_batch, call.id, outcome, machine.clock()))
         machine.check()
-    assert state.active_batch.is_done
-    assert [answer.call_id for answer in state.active_batch.responses] == [
+    assert state.queue.active_batch.is_done
+    assert [answer.call_id for answer in state.queue.active_batch.responses] == [
         f"b1c{place}" for place in range(1, size + 1)
     ]

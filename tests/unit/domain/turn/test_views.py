@@ -138,18 +138,16 @@ def test_S32_escape_codes_never_reach_a_viewer(status: Status) -> None:
 
 
 def a_turn(batch: Batch) -> TurnState:
-    state = TurnState("turn", lambda: NOW)
-    state.apply_input(TurnInput(keep_open=True))
-    state.active = batch
+    state = TurnState("turn", lambda: NOW, TurnInput(keep_open=True))
+    state.queue.active = batch
     return state
 
 
 def test_S32_escape_codes_never_reach_a_viewer_of_events() -> None:
-    state = TurnState("turn", lambda: NOW)
-    state.apply_input(TurnInput(batches=((CallRequest(tool=EVIL),),)))
+    state = TurnState("turn", lambda: NOW, TurnInput(batches=((CallRequest(tool=EVIL),),)))
     batch = state.activate_batch()
     asked = Ask(rule="r", bound=a_bound(EVIL, {}), confirmation=a_question(EVIL))
-    state.update_batch(apply_verdicts(batch, {"b1c1": asked}, NOW))
+    state.queue.update_batch(apply_verdicts(batch, {"b1c1": asked}, NOW))
     said = {
         "approval_id": "turn/b1c1/1",
         "digest": "d" * 64,
@@ -161,21 +159,20 @@ def test_S32_escape_codes_never_reach_a_viewer_of_events() -> None:
     state.apply_decision(Decision.model_validate(said))
     state.retire_batch()
     state.close_turn()
-    for event in state.events:
+    for event in state.log.events:
         for name, value in event.model_dump().items():
             assert not (isinstance(value, str) and RAW.search(value)), name
 
 
 def test_S8_events_are_small_whatever_they_tell() -> None:
-    state = TurnState("turn", lambda: NOW)
-    state.apply_input(TurnInput(batches=((CallRequest(tool=LONG, arguments=LONG, id=LONG),),)))
+    state = TurnState("turn", lambda: NOW, TurnInput(batches=((CallRequest(tool=LONG, arguments=LONG, id=LONG),),)))
     batch = state.activate_batch()
     asked = Ask(rule="r", bound=a_bound(LONG, {}), confirmation=a_question(LONG))
-    state.update_batch(apply_verdicts(batch, {"b1c1": asked}, NOW))
+    state.queue.update_batch(apply_verdicts(batch, {"b1c1": asked}, NOW))
     state.stop_turn("cancelled", LONG)
     state.retire_batch()
     state.close_turn()
-    for event in state.events:
+    for event in state.log.events:
         assert len(event.model_dump_json()) < 3_000
 
 
@@ -208,19 +205,20 @@ def test_place_and_number_of_calls_are_told() -> None:
 
 
 def test_state_of_a_turn_is_told() -> None:
-    def told(**changes: Any) -> str:
-        state = TurnState("turn", lambda: NOW)
+    def told(input: TurnInput | None = None, *, over: bool = False, **changes: Any) -> str:
+        state = TurnState("turn", lambda: NOW, input)
+        state.log.is_closed = over
         for name, value in changes.items():
-            setattr(state, name, value)
+            setattr(state.queue, name, value)
         return build_turn_view(state, {}).state
 
     batch = build_batch("b1", [CallRequest(tool="a")], NOW)
     assert told() == "idle"
-    assert told(input=TurnInput(prompt="p", model=ModelChoice())) == "thinking"
+    assert told(TurnInput(prompt="p", model=ModelChoice())) == "thinking"
     assert told(active=batch) == "running"
-    assert told(queue=[batch]) == "running"
+    assert told(queued=[batch]) == "running"
     assert told(active=batch, stop=("cancelled", "x")) == "stopping"
-    assert told(is_over=True, stop=("cancelled", "x")) == "ended"
+    assert told(over=True, stop=("cancelled", "x")) == "ended"
 
 
 @pytest.mark.parametrize("command", ["ls \x1b]0; ; rm -rf ~ \x07", "ls \x1bP ; rm -rf ~ \x1b\\", "ls \x1b] ; rm -rf ~"])
