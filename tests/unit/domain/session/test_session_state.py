@@ -9,9 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from holdfast import CallRequest, ModelChoice, ModelReply, RequestRefused, TurnInput
-from holdfast.domain.approvals.approval import Decision, DecisionAction, Scope
-from holdfast.domain.approvals.grants import Grant
+from holdfast import ModelChoice, RequestRefused, TurnInput
 from holdfast.domain.calls.verdicts import Failed, Finished, Stopped
 from holdfast.domain.conversation.messages import Compaction, ModelSettings, Usage, UserMessage
 from holdfast.domain.modes import Mode
@@ -28,9 +26,6 @@ from holdfast.domain.turn.carryover import TurnMemory
 from holdfast.domain.turn.delegation import Delegation, build_delegated_input, build_delegated_outcome
 from holdfast.domain.turn.ids import find_family, format_call_turn_id, format_session_turn_id
 from holdfast.domain.turn.turn_io import TurnLimits, TurnRemainder, TurnResult
-from holdfast.domain.turn.turn_result import build_delegated_memory, build_memory, build_result
-from holdfast.domain.turn.turn_state import TurnState
-from holdfast.domain.turn.update_bodies import Interruption, RevokeDecisions
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 START = SessionInput(turn=TurnInput(model=ModelChoice(), limits=TurnLimits(steps=7)))
@@ -201,93 +196,6 @@ def test_what_a_delegated_turn_ends_with() -> None:
     failed = build_delegated_outcome(TurnResult(status="failed", reason="why"), stopping=False)
     assert isinstance(failed, Failed)
     assert (failed.error.type, failed.error.message) == ("turn_failed", "why")
-
-
-def turn(**input: Any) -> TurnState:
-    return TurnState("t", lambda: NOW, TurnInput(prompt="Go", model=ModelChoice(), **input))
-
-
-def test_a_reply_to_a_turn_that_was_spoken_to_meanwhile_is_not_its_end() -> None:
-    state = turn()
-    state.conversation.begin_step()
-    state.conversation.append_message(Interruption(message="Also this", id="1"))
-    state.conversation.append_message(Interruption(message="Also this", id="1"))
-    assert [message.kind for message in state.conversation.messages] == ["user"]
-    state.apply_reply(ModelReply(text="Done."))
-    assert state.conversation.needs_step
-    state.conversation.begin_step()
-    assert [getattr(message, "text", "") for message in state.conversation.messages] == ["Go", "Done.", "Also this"]
-    state.apply_reply(ModelReply(calls=(CallRequest(tool="echo"),)))
-    state.conversation.append_message(Interruption(message="And that", id="2"))
-    state.activate_batch()
-    state.stop_batch("enough")
-    state.retire_batch()
-    assert state.conversation.heard == ["1"]
-    state.conversation.begin_step()
-    assert [message.kind for message in state.conversation.messages[-3:]] == ["assistant", "tool", "user"]
-    assert state.conversation.heard == ["1", "2"]
-
-
-def test_S44_what_no_step_was_left_for_is_not_heard_and_the_answer_before_it_stays() -> None:
-    state = turn(session="s", limits=TurnLimits(steps=1))
-    state.conversation.begin_step()
-    state.conversation.append_message(Interruption(message="Also this", id="1"))
-    state.apply_reply(ModelReply(text="Done."))
-    state.apply_limits(before_step=True)
-    state.close_turn()
-    result = build_result(state)
-    assert result.left
-    assert (result.status, result.text, result.left.heard) == ("stopped", "Done.", ())
-
-
-def grant(number: int, outcome: DecisionAction, **decision: Any) -> Grant:
-    refuses = outcome is DecisionAction.CANCEL
-    made = Decision(approval_id=f"t/b1c{number}/1", digest="d", outcome=outcome, remember=refuses, **decision)
-    return Grant(id=f"g{number}", scope=Scope(tool=f"t{number}"), covers="it", decision=made, given_at=NOW)
-
-
-def test_S24_every_refusal_binds_a_delegated_turn_and_not_every_allowance() -> None:
-    grants = (
-        grant(1, DecisionAction.CANCEL, lasting="turn"),
-        grant(2, DecisionAction.CANCEL, uses=3),
-        grant(3, DecisionAction.PROCEED_ALWAYS, lasting="turn"),
-        grant(4, DecisionAction.PROCEED_ALWAYS, uses=3),
-        grant(5, DecisionAction.PROCEED_ALWAYS),
-    )
-    state = turn(memory=TurnMemory(grants=grants, grants_given=5))
-    assert [one.id for one in build_delegated_memory(state).grants] == ["g1", "g2", "g5"]
-
-
-def test_S24_what_is_taken_back_is_only_what_was_allowed() -> None:
-    refused, allowed = grant(1, DecisionAction.CANCEL), grant(2, DecisionAction.PROCEED_ALWAYS)
-    state = turn(memory=TurnMemory(grants=(refused, allowed), grants_given=2))
-    state.decisions.revoke_decisions([refused.decision.key, allowed.decision.key], "ana")
-    assert [one.id for one in state.decisions.grants.all_grants] == ["g1"]
-    assert state.decisions.is_stale
-
-
-def test_S24_the_longest_key_of_a_decision_can_be_taken_back() -> None:
-    """A turn that revokes says so to those that it delegated, in a handler that may not fail."""
-    longest = Decision(approval_id="t" * 2_000, digest="d", outcome=DecisionAction.PROCEED_ALWAYS, id="i" * 200)
-    assert RevokeDecisions(decisions=(longest.key,)).decisions == (longest.key,)
-
-
-def test_S22_a_refusal_stands_where_approvers_have_keys_also_before_a_turn_has_asked_any() -> None:
-    state = turn(memory=TurnMemory(grants=(grant(1, DecisionAction.CANCEL),), grants_given=1, keyed=True))
-    with pytest.raises(RequestRefused, match="not signed"):
-        state.decisions.check_revoke("g1")
-    assert build_memory(state).keyed
-
-
-def test_the_window_of_a_fallback_is_not_that_of_the_next_turn() -> None:
-    state = TurnState("t", lambda: NOW, TurnInput(prompt="Go", model=ModelChoice(fallbacks=("other",)), session="s"))
-    state.conversation.begin_step()
-    state.conversation.use_next_model("down")
-    state.apply_reply(ModelReply(text="Done.", usage=Usage(input_tokens=900), window=1_000))
-    state.close_turn()
-    left = build_result(state).left
-    assert left
-    assert (left.memory.window, left.memory.filled) == (None, 0)
 
 
 def test_a_message_that_is_withdrawn_has_no_turn_and_the_others_keep_their_numbers() -> None:

@@ -22,8 +22,8 @@ from holdfast.domain.turn.batch_queue import BatchQueue
 from holdfast.domain.turn.turn_conversation import TurnConversation
 from holdfast.domain.turn.turn_result import build_result
 from holdfast.domain.turn.update_bodies import Interruption
+from tests.support.turn_states import BROKEN, DONE, NOW, Turn, request, talking, written
 from tests.unit.domain.calls.test_batch import ask
-from tests.unit.domain.turn.test_streams import BROKEN, DONE, NOW, Turn, request, talking, written
 
 ENDS = {"success", "error", "cancelled"}
 TOOLS = ("r", "r!", "r?", "i", "x", "x!", "x?", "x??")
