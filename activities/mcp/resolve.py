@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from holdfast.activities.mcp.redactor import Secrets
 from holdfast.activities.mcp.server_secrets import GivenSettings, fill_references, find_secrets, list_variables
 from holdfast.activities.process.command import build_environment
 from holdfast.config.schema import McpServerSettings
 from holdfast.errors import BadInput
+from holdfast.util.secrets import Secrets
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from holdfast.activities.mcp.redactor import Secret, Secrets
 from holdfast.config.schema import McpServerSettings
 from holdfast.errors import BadInput
+from holdfast.util.secrets import Secret, Secrets
 from holdfast.util.text import shorten_text
 
 SHORTEST_SECRET = 8

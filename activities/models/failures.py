@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import timedelta
 
 from pydantic_ai.exceptions import (
@@ -21,6 +20,7 @@ from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.models.model_request import ReplyCutOff
 from holdfast.domain.turn.activity_io import CONTEXT_WINDOW
+from holdfast.util.secrets import Secrets
 from holdfast.util.text import exception_text, shorten_text
 
 LONGEST_WAIT = 3_600.0
@@ -44,11 +44,9 @@ _LASTING_ERRORS: tuple[tuple[type[Exception] | str, str], ...] = (
 )
 
 
-def build_model_failure(
-    error: Exception, name: str, secrets: Iterable[str] = (), *, has_others: bool = False
-) -> ApplicationError:
+def build_model_failure(error: Exception, name: str, secrets: Secrets, *, has_others: bool = False) -> ApplicationError:
     """The failure of the activity. No secret is in its words. `has_others`: another model can be asked instead."""
-    words = hide_secrets(_describe_error(error, name), secrets)
+    words = secrets.hide(_describe_error(error, name))
     for kind, type in _LASTING_ERRORS:
         if _is_named(error, kind) if isinstance(kind, str) else isinstance(error, kind):
             return ApplicationError(shorten_text(words, 2_000), type=type, non_retryable=True)
@@ -72,11 +70,3 @@ def _describe_error(error: Exception, name: str) -> str:
 def _is_named(error: Exception, kind: str) -> bool:
     """Of a package that may not be there: by the name of its class."""
     return any(base.__name__ == kind for base in type(error).__mro__)
-
-
-def hide_secrets(text: str, secrets: Iterable[str]) -> str:
-    """A text without the keys that providers were given: some repeat them in their errors."""
-    for secret in sorted(set(secrets), key=len, reverse=True):
-        if len(secret) >= 6:
-            text = text.replace(secret, "[hidden]")
-    return text

@@ -17,7 +17,12 @@ from holdfast.config.schema import MediaKind, ModelServerSettings, ModelsSetting
 from holdfast.errors import BadInput
 from holdfast.util.findings import Finding, ok, problem
 from holdfast.util.globs import Glob
+from holdfast.util.secrets import Secret, Secrets
 
+SHORTEST_KEY = 6
+"""Characters: a shorter value is no key, and would be found in other words."""
+_AWS_KEYS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+"""Bedrock is asked with them. Commands inherit them."""
 NO_KEY = "none"
 """For a server that wants no key, and a package that does."""
 _PROFILE_FLAGS: Mapping[MediaKind, str] = {
@@ -26,7 +31,6 @@ _PROFILE_FLAGS: Mapping[MediaKind, str] = {
     "audio": "supports_audio_file_input",
 }
 """Of pydantic-ai's model profiles."""
-_KEY_SUFFIXES = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 
 
 class Models:
@@ -40,14 +44,11 @@ class Models:
         self._open = AsyncExitStack()
 
     @property
-    def secrets(self) -> list[str]:
-        """What must not be in an error: the values of variables that look like keys."""
-        named = {*self._settings.key_variables, *MODEL_KEYS}
-        return [
-            value
-            for name, value in self._environment.items()
-            if value and (name in named or name.endswith(_KEY_SUFFIXES))
-        ]
+    def secrets(self) -> Secrets:
+        """The keys of models: what must not be in an error, and some providers repeat."""
+        named = {*self._settings.key_variables, *MODEL_KEYS, *_AWS_KEYS}
+        there = ((name, self._environment.get(name, "")) for name in named)
+        return Secrets(Secret(name, value) for name, value in there if len(value) >= SHORTEST_KEY)
 
     async def get(self, name: str) -> Model:
         """The model with this name. BadInput, UserError or ImportError when it cannot be had, with what to do."""

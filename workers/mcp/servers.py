@@ -15,7 +15,6 @@ from pydantic import JsonValue
 from holdfast.activities.mcp.auth.bearer import LoginAuthorizer
 from holdfast.activities.mcp.auth.login_store import Login, LoginStore, NotAuthorized
 from holdfast.activities.mcp.auth.shared_logins import open_login_store
-from holdfast.activities.mcp.redactor import Secret, Secrets
 from holdfast.activities.mcp.resolve import ResolvedServer, resolve_server
 from holdfast.activities.mcp.server.lifecycle import ServerStatus
 from holdfast.activities.mcp.server_secrets import format_command
@@ -28,6 +27,7 @@ from holdfast.config.schema import McpOauthSettings, McpServerSettings, McpSetti
 from holdfast.config.settings import Settings
 from holdfast.domain.base import Data
 from holdfast.errors import BadInput, HoldfastError
+from holdfast.util.secrets import Secret, Secrets
 from holdfast.util.suggestions import did_you_mean
 from holdfast.util.text import shorten_text
 from holdfast.workers.mcp.browser_login import open_browser

@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
-from holdfast.activities.mcp.redactor import Secret, Secrets
 from holdfast.activities.mcp.server_secrets import (
     GivenSettings,
     blank_references,
@@ -30,6 +29,7 @@ from holdfast.config.schema import Configuration
 from holdfast.config.settings import BUILD_VARIABLE, VARIABLES, Settings
 from holdfast.domain.modes import Confirming
 from holdfast.errors import BadInput
+from holdfast.util.secrets import Secret, Secrets
 from holdfast.util.text import escape_controls
 
 SHORTEST_SECRET = 4

@@ -24,10 +24,10 @@ from holdfast.activities.mcp.auth.login_store import (
     format_login_command,
     read_clock,
 )
-from holdfast.activities.mcp.redactor import Secrets
 from holdfast.activities.mcp.resolve import ResolvedServer
 from holdfast.config.schema import McpOauthSettings, McpServerSettings
 from holdfast.errors import HoldfastError
+from holdfast.util.secrets import Secrets
 from holdfast.util.text import shorten_text, strip_controls
 
 REFUSED_KEY = "holdfast.refused"

@@ -14,10 +14,10 @@ from urllib.request import getproxies, proxy_bypass
 import httpx2
 
 from holdfast.activities.mcp.auth.login_store import NotAuthorized
-from holdfast.activities.mcp.redactor import UNCUT
 from holdfast.activities.mcp.resolve import ResolvedServer
 from holdfast.activities.web.open_connections import HostNotFound, resolve_host
 from holdfast.config.address_rules import AddressRefused, AddressRules
+from holdfast.util.secrets import UNCUT
 from holdfast.util.text import exception_text
 
 BODY_LIMIT = 1_000_000

@@ -19,10 +19,10 @@ from typing import Literal, Protocol
 
 from pydantic import AwareDatetime, Field, JsonValue, ValidationError
 
-from holdfast.activities.mcp.redactor import Secret
 from holdfast.domain.base import Data
 from holdfast.errors import BadInput, HoldfastError
 from holdfast.util.files import hold_lock, write_whole
+from holdfast.util.secrets import Secret
 from holdfast.util.text import shorten_text
 
 EARLY_RENEWAL = timedelta(seconds=60)

@@ -28,7 +28,6 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from holdfast.activities.mcp.auth.login_store import NotAuthorized
-from holdfast.activities.mcp.redactor import Secrets
 from holdfast.activities.mcp.resolve import ResolvedServer
 from holdfast.activities.mcp.sdk import build_client_info, quiet_logs
 from holdfast.activities.mcp.server.elicitation import ElicitationHandler
@@ -48,6 +47,7 @@ from holdfast.activities.mcp.transport.server_log import ServerLog, ServerRemark
 from holdfast.activities.mcp.transport.stdio import run_server_process
 from holdfast.activities.mcp.transport.streamable_http import open_streams
 from holdfast.errors import BadInput
+from holdfast.util.secrets import Secrets
 from holdfast.util.text import shorten_text
 
 T = TypeVar("T", bound=BaseModel)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Field, JsonValue
 
-from holdfast.activities.mcp.redactor import Secrets
 from holdfast.activities.registry.arguments import JsonSchema
 from holdfast.activities.registry.json_schema import CHECK_EXECUTOR, SchemaTooHard
 from holdfast.config.schema import McpServerSettings
@@ -23,6 +22,7 @@ from holdfast.errors import BadInput
 from holdfast.util.globs import Glob
 from holdfast.util.json_values import digest_canonical
 from holdfast.util.mcp_names import READ_TOOLS
+from holdfast.util.secrets import Secrets
 from holdfast.util.suggestions import did_you_mean
 from holdfast.util.text import exception_text, shorten_text
 

@@ -18,10 +18,10 @@ from mcp.client.session import ClientRequestContext
 from mcp.shared.exceptions import MCPError, UrlElicitationRequiredError
 from mcp_types import INVALID_PARAMS, URL_ELICITATION_REQUIRED, ElicitRequestParams, ElicitResult, ErrorData
 
-from holdfast.activities.mcp.redactor import Secrets
 from holdfast.activities.mcp.server.elicitation_forms import build_question, build_reply
 from holdfast.domain.approvals.approval import Confirmation, QuestionAnswer
 from holdfast.domain.calls.tool import ToolFailure
+from holdfast.util.secrets import Secrets
 
 AskPerson = Callable[[Confirmation], Awaitable[QuestionAnswer]]
 TOGETHER_SECONDS = 1.0

@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, JsonValue
 
-from holdfast.activities.mcp.redactor import Secrets
 from holdfast.domain.approvals.approval import Confirmation, QuestionAnswer
 from holdfast.domain.base import Data
 from holdfast.domain.calls.tool import NeedsAnswer, ToolFailure
 from holdfast.domain.forms.validation import list_fields
 from holdfast.domain.turn.activity_io import QUESTION_LIMIT
+from holdfast.util.secrets import Secrets
 from holdfast.util.text import shorten_text, strip_controls
 
 ELICITATION = "elicitation/create"

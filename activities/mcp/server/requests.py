@@ -37,7 +37,6 @@ from mcp_types import (
 from mcp_types import Tool as ListedTool
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from holdfast.activities.mcp.redactor import Secrets
 from holdfast.activities.mcp.server.connection import Connection
 from holdfast.activities.mcp.server.elicitation import AskPerson, find_addresses_to_open
 from holdfast.activities.mcp.server.result_content import build_result
@@ -46,6 +45,7 @@ from holdfast.activities.mcp.transport.faults import Failure, Fault, build_failu
 from holdfast.domain.calls.tool import ToolFailure
 from holdfast.domain.content import Result
 from holdfast.errors import BadInput
+from holdfast.util.secrets import Secrets
 from holdfast.util.text import shorten_text, strip_controls
 
 PAGES_LIMIT = 100

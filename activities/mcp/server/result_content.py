@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
-from holdfast.activities.mcp.redactor import Secrets
 from holdfast.activities.mcp.transport.exchange import PARTS_LIMIT
 from holdfast.activities.registry.json_schema import CHECK_EXECUTOR, CheckedSchema
 from holdfast.domain.content import BlobPart, DataPart, Part, Result, TextPart
 from holdfast.errors import BadInput
 from holdfast.util.json_values import is_too_deep
+from holdfast.util.secrets import Secrets
 from holdfast.util.text import shorten_text
 
 if TYPE_CHECKING:

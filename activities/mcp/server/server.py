@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from holdfast.activities.mcp.auth.bearer import Authorizer, BearerAuth, describe_remedy
 from holdfast.activities.mcp.auth.login_store import NotAuthorized
-from holdfast.activities.mcp.redactor import UNCUT, Secrets
 from holdfast.activities.mcp.resolve import ResolvedServer, resolve_server
 from holdfast.activities.mcp.server.definitions import Definition, build_listing, drop_unusable, is_wanted
 from holdfast.activities.mcp.server.lifecycle import (
@@ -28,6 +27,7 @@ from holdfast.activities.mcp.server.lifecycle import (
 from holdfast.activities.mcp.transport.server_log import ServerLog, redact_problem
 from holdfast.config.schema import McpServerSettings
 from holdfast.errors import BadInput
+from holdfast.util.secrets import UNCUT, Secrets
 from holdfast.util.text import exception_text, shorten_text
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from holdfast.activities.mcp.redactor import UNCUT, Secrets
 from holdfast.activities.mcp.server.elicitation_forms import (
     CallCarryover,
     build_carryover,
@@ -35,6 +34,7 @@ from holdfast.domain.approvals.approval import Confirmation, QuestionAnswer
 from holdfast.domain.calls.tool import Run, ToolFailure
 from holdfast.domain.content import Result
 from holdfast.telemetry.activity import record_span
+from holdfast.util.secrets import UNCUT, Secrets
 from holdfast.util.text import exception_text, shorten_text, strip_controls
 
 if TYPE_CHECKING:

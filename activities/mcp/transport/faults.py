@@ -15,9 +15,9 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH, INTERNAL_ERROR, ErrorData
 from pydantic import ValidationError
 
-from holdfast.activities.mcp.redactor import UNCUT, Secrets
 from holdfast.activities.mcp.transport.exchange import Exchange
 from holdfast.errors import BadInput
+from holdfast.util.secrets import UNCUT, Secrets
 from holdfast.util.text import exception_text, shorten_text
 
 _ERROR_MARK = uuid4().hex

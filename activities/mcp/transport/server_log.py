@@ -14,8 +14,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from holdfast.activities.mcp.redactor import Secrets
 from holdfast.util.redaction import Redacted
+from holdfast.util.secrets import Secrets
 from holdfast.util.text import shorten_text, strip_controls
 
 FILE_LIMIT = 1_000_000

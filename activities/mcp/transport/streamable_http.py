@@ -17,13 +17,13 @@ import httpx2
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest
 
-from holdfast.activities.mcp.redactor import UNCUT
 from holdfast.activities.mcp.transport.dispatcher import CANCELLED_METHOD, IncomingStream, OutgoingStream, Traffic
 from holdfast.activities.mcp.transport.exchange import Exchange
 from holdfast.activities.mcp.transport.faults import Failure, Fault
 from holdfast.activities.mcp.transport.http_answers import StreamPosition, explain_status, is_stream, read_events
 from holdfast.activities.mcp.transport.http_client import SESSION_HEADER, VERSION_HEADER, Address, read_whole
 from holdfast.activities.mcp.transport.jsonrpc import MESSAGE_LIMIT, encode_message
+from holdfast.util.secrets import UNCUT
 from holdfast.util.text import exception_text
 
 TELL_SECONDS = 10.0

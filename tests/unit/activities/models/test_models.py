@@ -45,6 +45,7 @@ from holdfast.domain.conversation.messages import (
 )
 from holdfast.errors import BadInput
 from holdfast.payloads.converter import HoldfastPayloadConverter
+from holdfast.util.secrets import Secrets
 from tests.support.providers import Act, Provider, provider
 
 KEY = "sk-canary-7"
@@ -327,7 +328,7 @@ async def test_a_refusal_is_told_and_not_tried_again() -> None:
 @pytest.mark.parametrize(("wait", "others", "for_good"), [(3_600, True, True), (3_600, False, False), (5, True, False)])
 def test_another_model_is_asked_rather_than_waited_for_one(wait: int, others: bool, for_good: bool) -> None:
     error = ModelRateLimitError("m", "later", retry_after=wait)
-    assert build_model_failure(error, "m", has_others=others).non_retryable is for_good
+    assert build_model_failure(error, "m", Secrets(), has_others=others).non_retryable is for_good
 
 
 def test_every_variable_that_providers_read_their_keys_from_is_known() -> None:
@@ -340,7 +341,7 @@ def test_every_variable_that_providers_read_their_keys_from_is_known() -> None:
 
 
 def test_a_package_that_is_missing_is_named_as_our_extra() -> None:
-    failure = build_model_failure(ModuleNotFoundError("No module named 'openai'"), "local:fake")
+    failure = build_model_failure(ModuleNotFoundError("No module named 'openai'"), "local:fake", Secrets())
     assert failure.type == "model_not_installed"
     assert failure.non_retryable
     assert "pip install 'holdfast[openai]'" in str(failure)

@@ -25,11 +25,11 @@ from holdfast.activities.mcp.auth.endpoints import (
 )
 from holdfast.activities.mcp.auth.login_errors import Denied, build_denied, check_token_response, explain_refusal
 from holdfast.activities.mcp.auth.login_store import Login, LoginFile, NotAuthorized, list_logins
-from holdfast.activities.mcp.redactor import ADDED_LIMIT, Secret, Secrets
 from holdfast.activities.mcp.resolve import resolve_server
 from holdfast.config.schema import McpOauthSettings, McpServerSettings, parse_configuration
 from holdfast.config.toml_document import FileContent
 from holdfast.errors import BadInput, HoldfastError
+from holdfast.util.secrets import ADDED_LIMIT, Secret, Secrets
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -13,7 +13,6 @@ import pytest
 from mcp_types import Tool as ListedTool
 from mcp_types import ToolAnnotations
 
-from holdfast.activities.mcp.redactor import Secrets
 from holdfast.activities.mcp.server.definition_pins import (
     DefinitionChange,
     PinnedDefinitions,
@@ -26,6 +25,7 @@ from holdfast.activities.mcp.tools.resource_tools import build_reading_tools, fi
 from holdfast.config.schema import McpServerSettings
 from holdfast.domain.calls.tool import Effect
 from holdfast.errors import BadInput
+from holdfast.util.secrets import Secrets
 
 BEFORE = Definition(
     name="act",

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from mcp.shared.exceptions import MCPError
 from mcp_types import ElicitRequestFormParams, ElicitResult, ErrorData
 
-from holdfast.activities.mcp.redactor import Secret, Secrets
 from holdfast.activities.mcp.server.elicitation import ElicitationHandler, find_addresses_to_open
 from holdfast.activities.mcp.server.elicitation_forms import (
     CallCarryover,
@@ -27,6 +26,7 @@ from holdfast.activities.mcp.server.elicitation_forms import (
 from holdfast.domain.approvals.approval import Confirmation, QuestionAnswer
 from holdfast.domain.calls.tool import NeedsAnswer, ToolFailure
 from holdfast.domain.turn.activity_io import QUESTION_LIMIT
+from holdfast.util.secrets import Secret, Secrets
 
 NONE = Secrets()
 URL: Any = {"mode": "url", "message": "Pay", "url": "https://example.org/"}

@@ -20,7 +20,6 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp_types import CallToolResult, JSONRPCResponse
 
-from holdfast.activities.mcp.redactor import Secret, Secrets
 from holdfast.activities.mcp.server.lifecycle import ListPauses
 from holdfast.activities.mcp.server.result_content import ResultSchema, build_result
 from holdfast.activities.mcp.transport.dispatcher import Traffic
@@ -38,6 +37,7 @@ from holdfast.activities.mcp.transport.jsonrpc import (
 from holdfast.activities.mcp.transport.server_log import ServerLog, ServerRemarks
 from holdfast.activities.mcp.transport.stdio import LineBuffer, OversizedLine
 from holdfast.domain.content import DataPart, Response, TextPart, build_function_response
+from holdfast.util.secrets import Secret, Secrets
 
 
 def test_S39_nothing_imports_the_mcp_package_until_a_server_is_configured() -> None:

@@ -1,4 +1,4 @@
-"""Removes the secrets of an MCP server from everything that the server says (S45).
+"""Removes secrets from what servers, providers and drivers say (S45).
 
 A secret is a named value: `[NAME]` takes its place wherever it occurs as it is, escaped as in JSON, percent-encoded as
 in a URL, or in base64, alone or as a part of something longer. Other encodings are not recognised: a server that wants

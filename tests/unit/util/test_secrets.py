@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.activities.mcp.redactor import Secret, Secrets
+from holdfast.util.secrets import Secret, Secrets
 from tests.support.writings import WAYS, pem, tells
 
 PEM = pem(bytes(range(256)) * 6)
