@@ -25,7 +25,7 @@ from holdfast.activities.execution.run_tool import build_unfinished, run_tool, r
 from holdfast.activities.gate.approval_checks import is_as_shown
 from holdfast.activities.gate.gate import Gate
 from holdfast.activities.gate.prepare_call import CallContext
-from holdfast.activities.ledger.entry import EffectKey, Spending
+from holdfast.activities.ledger.ledger import EffectKey, Spending
 from holdfast.activities.process.output_store import OutputStore
 from holdfast.activities.turn_starts import TurnStart, TurnStarts
 from holdfast.domain.approvals.approval import Confirmation, Decision, QuestionAnswer

@@ -14,7 +14,7 @@ from holdfast.activities.execution.run_tool import run_with_heartbeats
 from holdfast.activities.gate.gate import Gate
 from holdfast.activities.gate.prepare_call import CallContext
 from holdfast.activities.gate.records import RecordFolder
-from holdfast.activities.ledger.entry import EffectKey
+from holdfast.activities.ledger.ledger import EffectKey
 from holdfast.activities.process.output_store import OutputStore
 from holdfast.activities.turn_starts import TurnStarts
 from holdfast.domain.approvals.signing import digest_decision

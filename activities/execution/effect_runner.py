@@ -22,8 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 from holdfast.activities.execution.live_run import LiveRun
 from holdfast.activities.execution.run_tool import build_unfinished
 from holdfast.activities.files.workspace import Workspace, digest_content
-from holdfast.activities.ledger.entry import EffectKey, LedgerEntry, Spending
-from holdfast.activities.ledger.ledger import Ledger, LedgerRefused, LedgerUnavailable
+from holdfast.activities.ledger.ledger import EffectKey, Ledger, LedgerEntry, LedgerRefused, LedgerUnavailable, Spending
 from holdfast.activities.process.command import run_to_end
 from holdfast.activities.process.proc import read_start_time
 from holdfast.domain.calls.tool import Invocation, ToolFailure

@@ -22,10 +22,11 @@ from holdfast.activities.policy.rules import Rule, RuleEffect, Tier
 from holdfast.activities.policy.saved_grants import GrantSource
 from holdfast.activities.policy.subject import Subject
 from holdfast.config.settings import Settings
-from holdfast.domain.approvals.actors import Actor, Approver
 from holdfast.domain.approvals.approval import (
     PROCEED_ACTIONS,
+    Actor,
     ApprovalId,
+    Approver,
     Confirmation,
     Decision,
     DecisionAction,

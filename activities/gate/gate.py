@@ -36,8 +36,15 @@ from holdfast.activities.policy.protected_files import ProtectedFiles
 from holdfast.activities.policy.saved_grants import GrantSource
 from holdfast.activities.registry.arguments import CheckedArguments, InvalidArguments
 from holdfast.activities.registry.registry import BUILT_IN, RegisteredTool, Registry
-from holdfast.domain.approvals.actors import Actor, Approver
-from holdfast.domain.approvals.approval import Confirmation, Decision, DecisionAction, QuestionAnswer, digest_question
+from holdfast.domain.approvals.approval import (
+    Actor,
+    Approver,
+    Confirmation,
+    Decision,
+    DecisionAction,
+    QuestionAnswer,
+    digest_question,
+)
 from holdfast.domain.approvals.grants import Grant
 from holdfast.domain.calls.call import CallRequest
 from holdfast.domain.calls.decision_checks import DecisionContext

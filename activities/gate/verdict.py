@@ -30,8 +30,7 @@ from holdfast.activities.policy.saved_grants import GrantSource
 from holdfast.activities.policy.subject import Subject
 from holdfast.activities.registry.arguments import check_arguments
 from holdfast.activities.registry.registry import BUILT_IN
-from holdfast.domain.approvals.actors import Approver
-from holdfast.domain.approvals.approval import Deadline, Needs
+from holdfast.domain.approvals.approval import Approver, Deadline, Needs
 from holdfast.domain.calls.decision_checks import DecisionContext
 from holdfast.domain.calls.verdicts import Allow, Ask, Deny, Verdict
 from holdfast.domain.modes import Confirming, Mode

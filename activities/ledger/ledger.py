@@ -1,83 +1,163 @@
-"""What every ledger can do, and the two ways in which it says no.
+"""What every ledger records and can do, and its two errors.
 
-A ledger never waits without end, and never answers from anywhere but its database: when that cannot be had, the call
-must not run, and `LedgerUnavailable` says so.
+An effect is one execution of a call that must run once. A ledger has bounded waits and answers from its database alone:
+when that cannot be used, LedgerUnavailable is raised, and the call must not run.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import Protocol
+from datetime import datetime, timedelta
+from typing import Annotated, Literal, Protocol
 
-from holdfast.activities.ledger.entry import EffectKey, LedgerEntry, Spending
+from pydantic import Field
+
+from holdfast.domain.base import Data
 from holdfast.errors import HoldfastError
+from holdfast.util.text import shorten_text
+
+NAME_LIMIT = 1_000
+"""Characters of the names of a host and a tool, which are for people only."""
+
+Id = Annotated[str, Field(min_length=1, max_length=2_000)]
+
+
+class EffectKey(Data):
+    """Identifies an effect: the run of a call of a turn, with these arguments."""
+
+    turn: Id
+    call: Id
+    digest: Id
+    """The digest of the approval, over tool, definition and arguments."""
+    run: int = Field(default=1, ge=1, le=1_000_000)
+    """Incremented when a person decides to run the call again, and when it resumes with an answer."""
+    approval: str = Field(default="", max_length=200)
+    """The decisions that approved it; empty without one. Another approval is another effect."""
+
+    def __str__(self) -> str:
+        return f"{self.turn}/{self.call}, run {self.run}"
+
+    @property
+    def id(self) -> str:
+        """The primary key in a database: a hash over all fields."""
+        parts = [self.turn, self.call, self.digest, self.run, *([self.approval] if self.approval else [])]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+class LedgerEntry(Data):
+    """The record of one effect."""
+
+    key: EffectKey
+    tool: str
+    host: str
+    """The host on which it was to run."""
+    started_at: datetime
+    """The time of the intent."""
+    ended_at: datetime | None = None
+    """The time of the result."""
+    result: str | None = None
+    """The outcome, as JSON."""
+
+    @property
+    def state(self) -> Literal["intended", "done"]:
+        """`intended`: it may have taken effect. `done`: it has a result."""
+        return "intended" if self.result is None else "done"
+
+
+class Spending(Data):
+    """A decision of a person, and the one execution that it approves."""
+
+    decision: Id
+    """The digest of the decision."""
+    execution: Id
+    """The run id of the turn's workflow, the call, and the number of its run."""
+    expires: datetime | None = None
+    """The expiry of the decision; the record is not needed afterwards."""
+    spent_at: datetime | None = None
+
+
+def encode_intent(key: EffectKey, *, host: str, tool: str) -> str:
+    """The stored form of an intent. In ASCII: names come from models and servers, and a database rejects some texts."""
+    names = {"tool": shorten_text(tool, NAME_LIMIT), "host": shorten_text(host, NAME_LIMIT)}
+    return json.dumps({**key.model_dump(), **names})
+
+
+def read_entry(intent: str, started_at: datetime, ended_at: datetime | None, result: str | None) -> LedgerEntry:
+    """The entry in these stored fields. ValueError when they are damaged."""
+    said = json.loads(intent)
+    if not isinstance(said, dict) or (ended_at is None) != (result is None):
+        raise ValueError("not an entry")
+    body = {"key": said, "tool": said.get("tool"), "host": said.get("host"), "started_at": started_at}
+    return LedgerEntry.model_validate({**body, "ended_at": ended_at, "result": result})
+
 
 RESULT_LIMIT = 4 * 1024 * 1024
-"""Bytes of one result. Whoever has a larger one cuts it first: only they know what may be left out."""
+"""Bytes of one result; the caller shortens a larger one."""
 INTENT_FACTOR = 10
-"""An intent without a result is a question that is still open, so it is kept this many times longer."""
+"""An intent without a result is kept this many times longer: its outcome is still open."""
 LONGEST_AGE = timedelta(days=3_650)
-"""The highest age to sweep by."""
+"""The highest age for a sweep."""
 
 logger = logging.getLogger(__name__)
 
 
 class LedgerUnavailable(HoldfastError):
-    """The ledger cannot be read or written now. The message says why, and what to do about it."""
+    """The ledger cannot be read or written now. The message says why and what to do."""
 
 
 class LedgerRefused(HoldfastError):
-    """The ledger works, and does not take this: a result that is too large or no text, or one of no intent."""
+    """The ledger works and rejects this: a result that is too large or no text, or one without an intent."""
 
 
 class Ledger(Protocol):
-    """A durable record of effects. Every method raises LedgerUnavailable when the database cannot be used."""
+    """A durable record of effects. Every method may raise LedgerUnavailable."""
 
     @property
     def is_shared(self) -> bool:
-        """Do workers on all hosts see the same entries? Then no entry means that nobody anywhere began."""
+        """Do workers on all hosts share the entries? Then the absence of one means that nobody began."""
 
     async def check(self) -> None:
-        """Open it if it is not open, so that a worker can tell at its start what is wrong."""
+        """Connect to the database, so that a worker finds errors when it starts."""
 
     async def find(self, key: EffectKey) -> LedgerEntry | None:
-        """What is known of an effect."""
+        """The entry of an effect; None when nobody began it."""
 
     async def record_intent(self, key: EffectKey, *, host: str, tool: str) -> LedgerEntry | None:
-        """Record that the effect is about to begin. None: it is recorded, on disk, and yours alone to begin.
+        """Commit that the effect is about to begin; None when it is the caller's alone to begin.
 
-        Otherwise somebody was first, and this is their entry. Of any number of callers exactly one gets None.
+        Else the entry of whoever was first. Of any number of callers, exactly one gets None.
         """
 
     async def record_result(self, key: EffectKey, result: str) -> None:
-        """Record what became of it, as JSON. The first result stands: a second one changes nothing.
+        """Commit the result, as JSON. The first one stands; a second call changes nothing.
 
-        LedgerRefused for a result over the limit, and for an effect that nobody intended.
+        LedgerRefused for a result over the limit, and for an effect without an intent.
         """
 
     async def record_spendings(self, spendings: Sequence[Spending]) -> Spending | None:
-        """Record which execution these decisions let run. None: all are on disk, now or since an earlier attempt.
+        """Commit which execution these decisions approve; None when all are recorded, now or by an earlier attempt.
 
-        Otherwise one of them has let another execution run: this is that record, and nothing was added.
+        Else the record of a decision that approved another execution; nothing was added then.
         """
 
     async def sweep(self, older_than: timedelta) -> int:
-        """Forget what ended longer ago than that, and what began ten times longer ago; how many those were.
+        """Delete entries that ended longer ago than that, or began ten times longer ago; their number.
 
-        A decision that was spent is forgotten when it has expired as long ago. One that never expires never is.
+        A spent decision is deleted when it expired that long ago; one without expiry never is.
         """
 
     async def disconnect(self) -> None:
-        """Let go of connections that nobody uses now, until something is asked again."""
+        """Close idle connections. The next call connects again."""
 
     async def close(self) -> None:
-        """Let go of the database. Nothing can be asked afterwards."""
+        """Close the ledger; LedgerUnavailable for every later call. A second close does nothing."""
 
 
 def check_result(result: str) -> None:
-    """LedgerRefused for what no ledger keeps."""
+    """LedgerRefused for a result that is too large or cannot be stored."""
     try:
         size = len(result.encode())
     except UnicodeEncodeError:
@@ -89,7 +169,7 @@ def check_result(result: str) -> None:
 
 
 def check_kept(key: EffectKey, kept: str | None, result: str) -> None:
-    """After a result was not written because an earlier one stands, or because there is no entry (None)."""
+    """Handle a result that was not written: LedgerRefused without an intent (None), else a warning if they differ."""
     if kept is None:
         raise LedgerRefused(f"no intent is recorded for {str(key)!r}, so its result is not: intend it first")
     if kept != result:
@@ -97,6 +177,6 @@ def check_kept(key: EffectKey, kept: str | None, result: str) -> None:
 
 
 def check_age(older_than: timedelta) -> None:
-    """ValueError for an age that would forget what still matters, or that no calendar has."""
+    """ValueError for an age outside of (0, LONGEST_AGE]."""
     if not timedelta(0) < older_than <= LONGEST_AGE:
         raise ValueError(f"entries are swept by an age of up to {LONGEST_AGE.days:,} days, not {older_than}")

@@ -1,4 +1,4 @@
-"""Which ledger a worker has, by its settings; and the database of a shared one, for what else is kept there."""
+"""Opens the ledger of the settings, and the database that a shared one stands in."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ CHECK_SECONDS = 5.0
 
 
 def open_ledger(settings: Settings) -> Ledger:
-    """The ledger of one worker process: a file of its host, or the database that the settings name.
+    """The ledger of one worker process: a file on its host, or the database of the setting `ledger`.
 
-    It connects when it is first asked; `check` does that at once. BadInput when the settings cannot be followed.
+    It connects at the first call. BadInput for an invalid setting or a missing driver.
     """
     if settings.ledger is None:
         return SqliteLedger(settings.ledger_file)
@@ -37,7 +37,7 @@ def open_ledger(settings: Settings) -> Ledger:
 
 
 def open_database(setting: str, *, answer_seconds: float) -> Database:
-    """The database that the setting `ledger` names, on one connection. BadInput when it cannot be followed."""
+    """The database of the setting `ledger`, with one connection. BadInput as in `open_ledger`."""
     address = _resolve_setting(setting)
     from holdfast.activities.ledger.postgres_database import ATTEMPT_SECONDS, Database
 
@@ -46,7 +46,7 @@ def open_database(setting: str, *, answer_seconds: float) -> Database:
 
 
 def _resolve_setting(setting: str) -> str:
-    """The address; its driver is there, which is an extra that few need."""
+    """The address in the setting. BadInput when it is invalid, or the driver (an optional extra) is not installed."""
     address = resolve_address(setting, os.environ)
     try:
         import asyncpg  # type: ignore[import-untyped]  # noqa: F401

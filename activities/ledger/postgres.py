@@ -1,7 +1,7 @@
-"""The ledger of many hosts: tables in a PostgreSQL database that all workers reach.
+"""The ledger that hosts share: tables in a PostgreSQL database.
 
-Every question can be asked twice; an intent carries a mark, by which the one that was recorded just before the
-connection broke is known to be our own.
+Every query can be repeated: an intent carries a random mark, which shows that an intent that was committed just before
+the connection broke is our own.
 """
 
 from __future__ import annotations
@@ -11,8 +11,17 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-from holdfast.activities.ledger.entry import EffectKey, LedgerEntry, Spending, encode_intent, read_entry
-from holdfast.activities.ledger.ledger import INTENT_FACTOR, check_age, check_kept, check_result
+from holdfast.activities.ledger.ledger import (
+    INTENT_FACTOR,
+    EffectKey,
+    LedgerEntry,
+    Spending,
+    check_age,
+    check_kept,
+    check_result,
+    encode_intent,
+    read_entry,
+)
 from holdfast.activities.ledger.postgres_database import Connection, Database
 
 SWEPT_AT_ONCE = 500
@@ -20,20 +29,20 @@ _FIND = "SELECT intent, mark, started_at, ended_at, result FROM holdfast_effects
 
 
 class PostgresLedger(Database):
-    """The ledger's tables."""
+    """A ledger in PostgreSQL. See `Ledger` for the contract."""
 
     @property
     def is_shared(self) -> bool:
-        """Every worker with this address sees the same entries."""
+        """True: all workers with this address share the entries."""
         return True
 
     async def find(self, key: EffectKey) -> LedgerEntry | None:
-        """What is known of an effect."""
+        """See `Ledger`."""
         row = await self.ask(lambda connection: connection.fetchrow(_FIND, key.id))
         return self._read_entry(row) if row else None
 
     async def record_intent(self, key: EffectKey, *, host: str, tool: str) -> LedgerEntry | None:
-        """Record an intent; None when it is ours, else the entry of whoever was first."""
+        """See `Ledger`."""
         intent, mark = encode_intent(key, host=host, tool=tool), uuid4().hex
 
         async def insert_intent(connection: Connection) -> Any:
@@ -48,7 +57,7 @@ class PostgresLedger(Database):
         return None if row is None or row["mark"] == mark else self._read_entry(row)
 
     async def record_result(self, key: EffectKey, result: str) -> None:
-        """Record a result, if there is none yet."""
+        """See `Ledger`."""
         check_result(result)
 
         async def update_result(connection: Connection) -> str | None:
@@ -63,9 +72,9 @@ class PostgresLedger(Database):
         check_kept(key, await self.ask(update_result), result)
 
     async def record_spendings(self, spendings: Sequence[Spending]) -> Spending | None:
-        """Record which execution decisions let run; the record of another, if one of them did before."""
+        """See `Ledger`."""
         rows = [(each.decision, each.execution, each.expires) for each in spendings]
-        rows.sort()  # two that spend the same two wait for each other in one order only
+        rows.sort()  # in one order, so that two transactions with the same rows cannot deadlock
         insert = "INSERT INTO holdfast_decisions (id, execution, expires) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
         select = "SELECT id, execution, spent_at FROM holdfast_decisions WHERE id = ANY($1)"
         wanted = {each.decision: each.execution for each in spendings}
@@ -86,7 +95,7 @@ class PostgresLedger(Database):
         return await self.ask(insert_spendings)
 
     async def sweep(self, older_than: timedelta) -> int:
-        """Forget what is old by the server's clock, a little at a time."""
+        """See `Ledger`. By the clock of the server, in small portions."""
         check_age(older_than)
         delete = """
             DELETE FROM holdfast_effects WHERE id IN (
@@ -104,7 +113,7 @@ class PostgresLedger(Database):
         return await self._delete_old(delete, *ages) + await self._delete_old(spent, older_than)
 
     async def _delete_old(self, delete: str, *ages: timedelta) -> int:
-        """Delete rows by their age until there are none; how many there were."""
+        """Delete old rows until there are none; their number."""
         swept = 0
         while True:
             done = await self.ask(lambda connection: connection.execute(delete, *ages, SWEPT_AT_ONCE))

@@ -1,7 +1,7 @@
-"""A PostgreSQL database that all workers reach: its connections, its tables, and its errors in words.
+"""A PostgreSQL database that hosts share: connections, tables, and errors with advice.
 
-A few connections for each process. One on which anything fails is thrown away, and the question asked again on a new
-one until the time is over: so a server that restarts is waited for. Every question can be asked twice.
+A few connections for each process. One on which a query fails is dropped, and the query repeated on a new one until the
+time is over, so that a restart of the server is survived. So every query must be repeatable.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DRIVER_ERRORS = (
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
 )
-"""Whatever may come of asking."""
+"""All errors of a query."""
 _TEMPORARY_ERRORS = (
     OSError,  # no such host, nobody listens, no answer in time
     asyncpg.InterfaceError,  # the connection is closed
@@ -61,12 +61,12 @@ _ACTIONS: dict[type[Exception], str] = {
 
 
 def is_temporary(error: Exception) -> bool:
-    """May the same question be answered a moment later?"""
+    """May the same query succeed a moment later?"""
     return isinstance(error, _TEMPORARY_ERRORS) and not isinstance(error, _LASTING_ERRORS)
 
 
 def describe_error(error: Exception) -> str:
-    """Why there is no answer, what to do about it, and the words of the driver."""
+    """Why a query failed, what to do, and the message of the driver."""
     known = next((words for kind, words in _ACTIONS.items() if isinstance(error, kind)), None)
     name, text = type(error).__name__, exception_text(error, 300)
     told = f"{name}: {text}" if text and text != name else name
@@ -75,14 +75,14 @@ def describe_error(error: Exception) -> str:
 
 T = TypeVar("T")
 Connection = Any
-"""The driver brings no types along."""
+"""asyncpg has no type annotations."""
 Work = Callable[[Connection], Awaitable[T]]
 
 MAX_CONNECTIONS = 4
 ATTEMPT_SECONDS = 8.0
-"""How long one question may take on one connection."""
+"""The time for one attempt on one connection."""
 ANSWER_SECONDS = 20.0
-"""How long any answer may take, with waiting for a connection and asking again."""
+"""The time for a query, with waiting for a connection and further attempts."""
 RETRY_SECONDS = 0.1
 SCHEMA_VERSION = 1
 SCHEMA = """
@@ -123,13 +123,13 @@ CREATE TABLE holdfast_logins (
 );
 """,
 }
-"""Made where tables of the same version lack them."""
+"""Created where a database of the same version lacks them."""
 _LOCK = int.from_bytes(b"holdfast", "big")
-"""Of those who make the tables: one at a time."""
+"""The advisory lock for creating the tables."""
 
 
 class Database:
-    """Tables in the first schema of the user's search path. It connects when it is first asked."""
+    """Tables in the first schema of the user's search path. Connects at the first query."""
 
     def __init__(
         self,
@@ -148,27 +148,27 @@ class Database:
 
     @property
     def place(self) -> str:
-        """Where it is, for people."""
+        """The address without its password, for people."""
         return format_address(self._address)
 
     async def check(self) -> None:
-        """Connect, and make the tables if there are none."""
+        """Connect, and create missing tables. LedgerUnavailable when that fails."""
         await self.ask(lambda connection: connection.execute("SELECT 1"))
 
     async def close(self) -> None:
-        """Close the connections that nobody uses; the others close when they are given back."""
+        """Close idle connections now, and the others when their query ends. Later queries raise LedgerUnavailable."""
         self._closed = True
         await self.disconnect()
 
     async def disconnect(self) -> None:
-        """Close the connections that nobody uses now; whoever asks again gets a new one."""
+        """Close idle connections. The next query connects again."""
         while self._idle:
             connection = self._idle.pop()
             with suppress(*DRIVER_ERRORS):
                 await connection.close(timeout=self._attempt_seconds)
 
     async def ask(self, work: Work[T]) -> T:
-        """An answer, on as many connections as it takes, within the time."""
+        """Run `work` with a connection, repeating it after temporary errors. LedgerUnavailable when it fails."""
         if self._closed:
             raise self.build_unavailable("it was closed. Open it again")
         last: Exception | None = None
@@ -181,13 +181,13 @@ class Database:
                         if not is_temporary(error):
                             raise
                         last = error
-                    self._drop_idle()  # what broke one has most likely broken the others
+                    self._drop_idle()  # most likely the others are broken too
                     await asyncio.sleep(RETRY_SECONDS)
         except TimeoutError:
             why = f": {describe_error(last)}" if last else ""
             raise self.build_unavailable(f"no answer within {self._answer_seconds:g} seconds{why}") from None
         except DRIVER_ERRORS as error:
-            raise self.build_unavailable(describe_error(error)) from None  # what it was made of may hold the password
+            raise self.build_unavailable(describe_error(error)) from None  # the original error may hold the password
 
     async def _try_once(self, work: Work[T]) -> T:
         async with self._slots:
@@ -221,7 +221,7 @@ class Database:
                 "default_transaction_isolation": "read committed",
                 "statement_timeout": str(milliseconds),
                 "lock_timeout": str(milliseconds),
-                "synchronous_commit": "on",  # whatever the server's own setting: an intent is on disk, or is none
+                "synchronous_commit": "on",  # whatever the default of the server: an intent must be on disk
             },
         )
 
@@ -230,7 +230,7 @@ class Database:
             self._idle.pop().terminate()
 
     async def _ensure_schema(self, connection: Connection) -> None:
-        """The tables, made by the first of all workers."""
+        """Create the tables unless another worker did."""
         async with connection.transaction():
             await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
             if await connection.fetchval("SELECT to_regclass('holdfast_ledger')") is None:
@@ -245,6 +245,6 @@ class Database:
         self._ready = True
 
     def build_unavailable(self, why: str) -> LedgerUnavailable:
-        """The error that says so."""
+        """A LedgerUnavailable with this reason, without the password."""
         why = hide_passwords(why, self._address)
         return LedgerUnavailable(f"the ledger {self.place!r} cannot be used: {why}")

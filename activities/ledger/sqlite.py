@@ -1,7 +1,7 @@
 """The ledger of one host: a SQLite file that all workers of the host open.
 
-One connection for each process, used by one thread of its own, so that a slow disk never stops the event loop. Every
-wait is bounded: for the locks of other processes by SQLite, for the disk and for those before us by a time limit.
+One connection for each process, in a thread of its own, so that a slow disk does not block the event loop. Every wait
+is bounded: for locks of other processes by SQLite, for the disk and earlier queries by a time limit.
 """
 
 from __future__ import annotations
@@ -16,20 +16,30 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.activities.ledger.entry import EffectKey, LedgerEntry, Spending, encode_intent, read_entry
-from holdfast.activities.ledger.ledger import INTENT_FACTOR, LedgerUnavailable, check_age, check_kept, check_result
+from holdfast.activities.ledger.ledger import (
+    INTENT_FACTOR,
+    EffectKey,
+    LedgerEntry,
+    LedgerUnavailable,
+    Spending,
+    check_age,
+    check_kept,
+    check_result,
+    encode_intent,
+    read_entry,
+)
 from holdfast.activities.ledger.sqlite_file import build_damaged, build_unavailable, open_ledger_file
 
 T = TypeVar("T")
 
 BUSY_SECONDS = 5.0
-"""How long a lock of another process is waited for."""
+"""The time to wait for a lock of another process."""
 ANSWER_SECONDS = 20.0
-"""How long any answer may take, with everything that was asked before it."""
+"""The time for a query, with all queries before it."""
 SWEPT_AT_ONCE = 50
-"""Entries that one transaction forgets: nobody else can write meanwhile."""
+"""Entries that one transaction deletes: nobody else can write meanwhile."""
 SWEEP_PAUSE = 0.02
-"""Seconds between two of them, in which others get their turn."""
+"""Seconds between two of these transactions."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -37,7 +47,7 @@ _COLUMNS = "intent, started_at, ended_at, result"
 
 
 class SqliteLedger:
-    """A file on this host's disk."""
+    """A ledger in a SQLite file. See `Ledger` for the contract."""
 
     def __init__(
         self, file: Path, *, busy_seconds: float = BUSY_SECONDS, answer_seconds: float = ANSWER_SECONDS
@@ -52,19 +62,19 @@ class SqliteLedger:
 
     @property
     def is_shared(self) -> bool:
-        """Other hosts have files of their own."""
+        """False: other hosts have files of their own."""
         return False
 
     async def check(self) -> None:
-        """Open the file."""
+        """See `Ledger`."""
         await self._run_query(lambda connection: None)
 
     async def find(self, key: EffectKey) -> LedgerEntry | None:
-        """What is known of an effect."""
+        """See `Ledger`."""
         return await self._run_query(lambda connection: self._find_entry(connection, key))
 
     async def record_intent(self, key: EffectKey, *, host: str, tool: str) -> LedgerEntry | None:
-        """Record an intent; None when it is ours, else the entry of whoever was first."""
+        """See `Ledger`."""
         intent = encode_intent(key, host=host, tool=tool)
 
         def insert_intent(connection: sqlite3.Connection) -> LedgerEntry | None:
@@ -76,7 +86,7 @@ class SqliteLedger:
         return await self._run_query(insert_intent)
 
     async def record_result(self, key: EffectKey, result: str) -> None:
-        """Record a result, if there is none yet."""
+        """See `Ledger`."""
         check_result(result)
 
         def update_result(connection: sqlite3.Connection) -> str | None:
@@ -90,7 +100,7 @@ class SqliteLedger:
         check_kept(key, await self._run_query(update_result), result)
 
     async def record_spendings(self, spendings: Sequence[Spending]) -> Spending | None:
-        """Record which execution decisions let run; the record of another, if one of them did before."""
+        """See `Ledger`."""
 
         def insert_spendings(connection: sqlite3.Connection) -> Spending | None:
             with _open_transaction(connection):
@@ -121,7 +131,7 @@ class SqliteLedger:
         return await self._run_query(insert_spendings)
 
     async def sweep(self, older_than: timedelta) -> int:
-        """Forget what is old, a little at a time."""
+        """See `Ledger`. In small portions."""
         check_age(older_than)
         ended, begun = (_read_clock() - age // _MICROSECOND for age in (older_than, INTENT_FACTOR * older_than))
 
@@ -143,10 +153,10 @@ class SqliteLedger:
         return swept
 
     async def disconnect(self) -> None:
-        """Nothing: a file is kept open."""
+        """Nothing: the file stays open."""
 
     async def close(self) -> None:
-        """Close the file, once what was asked before is answered. The last process to do so tidies it up."""
+        """Close the file behind the queries so far. The last process removes SQLite's auxiliary files."""
         if self._closed:
             return
         self._closed = True
@@ -178,7 +188,7 @@ class SqliteLedger:
             raise build_unavailable(self._file, error) from error
 
     def _open_connection(self) -> sqlite3.Connection:
-        """The connection. A file that is not the one we wrote to would answer that nothing has begun."""
+        """The connection. LedgerUnavailable for a replaced file, which would say that nothing has begun."""
         if self._identity is not None and self._identity != self._read_identity():
             raise LedgerUnavailable(
                 f"the ledger {str(self._file)!r} was removed or replaced while this worker ran. Put it back, "
@@ -220,7 +230,7 @@ class SqliteLedger:
 
 @contextmanager
 def _open_transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """One transaction that nobody else's comes between: all of it is on disk at the end, or nothing."""
+    """An exclusive transaction for a block: all of it is on disk at the end, or nothing."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield

@@ -1,7 +1,7 @@
-"""The ledger's file: made for its owner alone, opened so that a commit survives a power cut, and never repaired.
+"""The file of a SQLite ledger: readable by its owner alone, durable after each commit, and never repaired.
 
-What SQLite says of a file that cannot be used becomes words that say what to do. A damaged file is told, and left as it
-is: in it stands what must not be run again.
+Errors of SQLite become messages that say what to do. A damaged file is reported and left unchanged: it holds what must
+not be run again.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ CREATE TABLE IF NOT EXISTS decisions (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS decisions_by_age ON decisions (expires) WHERE expires IS NOT NULL;
 """
-"""Times are microseconds since 1970. What is in `LATER` is made in files of the same version that lack it."""
+"""Created in files of the same version that lack it. Times are microseconds since 1970."""
 CHECKED_BYTES = 64 * 1024 * 1024
-"""Up to this size the whole file is looked through when it is opened: a fraction of a second."""
+"""The size up to which a file is checked completely when it is opened, in a fraction of a second."""
 LOG_BYTES = 16 * 1024 * 1024
-"""To which the write-ahead log is cut after it was larger."""
+"""The size to which the write-ahead log is truncated."""
 RETRY_SECONDS = 0.01
 
 _open_lock = threading.Lock()
-"""Closing a descriptor of a file drops every lock of the process on it, SQLite's too: so files are made one by one."""
+"""One file at a time: closing any descriptor of a file drops all locks of the process on it (fcntl(2))."""
 
 _ACTIONS = {
     sqlite3.SQLITE_FULL: "its disk is full. Free some space; it is written again as soon as there is some",
@@ -67,12 +67,12 @@ _SAME_KIND = {
 
 
 def open_ledger_file(file: Path, seconds: float) -> sqlite3.Connection:
-    """Open the ledger, and make it if there is none. Locks of others are waited for this long."""
+    """Open the ledger, creating it if need be. Waits for locks this long; LedgerUnavailable or sqlite3.Error."""
     with _open_lock:
         _prepare_file(file)
         connection = sqlite3.connect(file, timeout=seconds, isolation_level=None)
         try:
-            # FULL: a commit is on disk when it returns, and not only safe from our own death.
+            # FULL: a commit is on disk when it returns, so it survives a power cut.
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("PRAGMA cell_size_check=ON")
             connection.execute(f"PRAGMA journal_size_limit={LOG_BYTES}")
@@ -87,7 +87,7 @@ def open_ledger_file(file: Path, seconds: float) -> sqlite3.Connection:
 
 
 def build_unavailable(file: Path, error: Exception) -> LedgerUnavailable:
-    """What an error of SQLite or of the system means for whoever runs the worker."""
+    """A LedgerUnavailable that says what to do about an error of SQLite or the system."""
     if isinstance(error, OSError):
         return _build_unavailable(file, f"{error.strerror or error}. Look at the file and its folder, then try again")
     code = _find_error_kind(error)
@@ -99,13 +99,13 @@ def build_unavailable(file: Path, error: Exception) -> LedgerUnavailable:
 
 
 def _find_error_kind(error: Exception) -> int:
-    """What kind of error SQLite means, of those that we know."""
+    """The kind of an error of SQLite, as `_ACTIONS` has it."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     return _SAME_KIND.get(code, code)
 
 
 def build_damaged(file: Path) -> LedgerUnavailable:
-    """The file holds what nobody wrote."""
+    """A LedgerUnavailable for a damaged file."""
     return _build_unavailable(file, _ACTIONS[sqlite3.SQLITE_CORRUPT])
 
 
@@ -114,7 +114,7 @@ def _build_unavailable(file: Path, why: str) -> LedgerUnavailable:
 
 
 def _prepare_file(file: Path) -> None:
-    """A file that only its owner reads, in a folder that is itself on disk. What exists is not opened here."""
+    """Create the file for its owner alone, durably. An existing file is not opened here (see `_open_lock`)."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with suppress(FileExistsError):
         os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -130,7 +130,7 @@ def _prepare_file(file: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    with suppress(OSError):  # one that may not be read was not made by us
+    with suppress(OSError):  # a folder that may not be read was not made by us
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
@@ -139,7 +139,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _use_write_ahead(connection: sqlite3.Connection, file: Path, seconds: float) -> None:
-    """Change the file's journal. SQLite does not wait by itself when several processes do so at once."""
+    """Switch to write-ahead logging. SQLite does not wait by itself when several processes do this at once."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -157,7 +157,7 @@ def _ensure_schema(connection: sqlite3.Connection, file: Path) -> None:
     if _read_version(connection, file) is None or not _has_decisions(connection):
         connection.execute("BEGIN IMMEDIATE")
         try:
-            made = _read_version(connection, file) is not None  # somebody else was quicker
+            made = _read_version(connection, file) is not None  # another process was faster
             for statement in filter(str.strip, (LATER_TABLES if made else SCHEMA + LATER_TABLES).split(";")):
                 connection.execute(statement)
             if not made:
@@ -176,7 +176,7 @@ def _has_decisions(connection: sqlite3.Connection) -> bool:
 
 
 def _read_version(connection: sqlite3.Connection, file: Path) -> int | None:
-    """None when the file is empty."""
+    """The version of the schema; None when the file is empty. LedgerUnavailable for another database."""
     with closing(connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")) as found:
         tables = {name for [name] in found}
     if not tables:

@@ -36,8 +36,8 @@ from holdfast.config.settings import Settings
 from holdfast.config.toml_document import FILE_LIMIT, FileContent, format_problems
 from holdfast.domain.approvals.grants import Grant
 from holdfast.errors import BadInput, HoldfastError
+from holdfast.payloads.encryption import Seals
 from holdfast.payloads.keyring import Keyring, load_keyring
-from holdfast.payloads.sealing import Seals
 from holdfast.util.findings import Finding, ok, problem, warning
 from holdfast.util.text import escape_controls, shorten_text
 

@@ -12,8 +12,8 @@ from .client.signing_keys import Signer as Signer
 from .client.signing_keys import load_signer as load_signer
 from .client.turn import Turn as Turn
 from .config.settings import Settings as Settings
-from .domain.approvals.actors import Approver as Approver
 from .domain.approvals.approval import ApprovalId as ApprovalId
+from .domain.approvals.approval import Approver as Approver
 from .domain.approvals.approval import Confirmation as Confirmation
 from .domain.approvals.approval import Decision as Decision
 from .domain.approvals.approval import DecisionAction as DecisionAction

@@ -26,8 +26,7 @@ from holdfast.activities.policy.subject import build_call_subject
 from holdfast.activities.process.output_store import OutputStore
 from holdfast.activities.registry.registry import Registry
 from holdfast.activities.shell.analyze import analyse_command
-from holdfast.domain.approvals.actors import Approver
-from holdfast.domain.approvals.approval import Decision, Scope
+from holdfast.domain.approvals.approval import Approver, Decision, Scope
 from holdfast.domain.approvals.grants import Grant
 from holdfast.domain.approvals.signing import check_signature, format_public_key, sign_decision
 from holdfast.domain.calls.call import CallRequest

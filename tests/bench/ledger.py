@@ -17,8 +17,7 @@ from collections.abc import Awaitable, Callable
 from importlib.util import find_spec
 from pathlib import Path
 
-from holdfast.activities.ledger.entry import EffectKey, Spending
-from holdfast.activities.ledger.ledger import Ledger
+from holdfast.activities.ledger.ledger import EffectKey, Ledger, Spending
 from holdfast.activities.ledger.sqlite import SqliteLedger
 from tests.support.postgres import postgres_server
 from tests.support.programs import find_program

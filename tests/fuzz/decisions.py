@@ -14,8 +14,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from holdfast.domain.approvals.actors import ANYONE, Approver
-from holdfast.domain.approvals.approval import Confirmation, Decision, DecisionAction, Offer, Scope
+from holdfast.domain.approvals.approval import ANYONE, Approver, Confirmation, Decision, DecisionAction, Offer, Scope
 from holdfast.domain.approvals.signing import digest_decision, format_public_key, sign_decision
 from holdfast.domain.calls.call import CallRequest
 from holdfast.domain.calls.tool import Effect, ToolRef

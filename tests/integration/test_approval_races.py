@@ -11,7 +11,7 @@ from temporalio.api.common.v1 import Payload, Payloads
 
 from holdfast import ApprovalView, Mode, Turn, TurnInput
 from holdfast.config.schema import HookSettings
-from holdfast.domain.approvals.actors import Approver
+from holdfast.domain.approvals.approval import Approver
 from holdfast.domain.approvals.signing import format_public_key
 from holdfast.testing import build_request, wait_until
 from tests.support.engine import Engine

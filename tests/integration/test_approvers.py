@@ -12,8 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from holdfast import ApprovalView, BadInput, Decision, DecisionRefused, Holdfast, HoldfastPlugin, Turn, TurnInput
 from holdfast.client.signing_keys import Signer
-from holdfast.domain.approvals.actors import Approver
-from holdfast.domain.approvals.approval import Scope
+from holdfast.domain.approvals.approval import Approver, Scope
 from holdfast.domain.approvals.grants import Grant
 from holdfast.domain.approvals.signing import format_public_key, sign_decision
 from holdfast.testing import build_request, wait_until

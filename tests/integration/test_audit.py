@@ -19,7 +19,7 @@ from temporalio.client import WorkflowFailureError
 
 from holdfast import Effect, Holdfast, ModelChoice, Run, ScriptedReply, SessionInput, TurnInput
 from holdfast.client.signing_keys import Signer
-from holdfast.domain.approvals.actors import Approver
+from holdfast.domain.approvals.approval import Approver
 from holdfast.domain.approvals.signing import format_public_key
 from holdfast.testing import FakeTool, build_request, decide_all, wait_until
 from holdfast.workers.audit.read.stored_payloads import build_read_only_converter, build_storage_fetch

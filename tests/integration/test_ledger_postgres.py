@@ -22,8 +22,14 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from holdfast import Settings
-from holdfast.activities.ledger.entry import EffectKey, LedgerEntry
-from holdfast.activities.ledger.ledger import RESULT_LIMIT, Ledger, LedgerRefused, LedgerUnavailable
+from holdfast.activities.ledger.ledger import (
+    RESULT_LIMIT,
+    EffectKey,
+    Ledger,
+    LedgerEntry,
+    LedgerRefused,
+    LedgerUnavailable,
+)
 from holdfast.activities.ledger.open import open_ledger
 from holdfast.testing import wait_until as eventually
 from tests.support.marks import until
@@ -155,7 +161,7 @@ def test_S31_postgresql_answers_as_the_model_does_whatever_is_asked(running: Pos
 
 RACER = """
 import asyncio, os, random, sys
-from holdfast.activities.ledger.entry import EffectKey
+from holdfast.activities.ledger.ledger import EffectKey
 from holdfast.activities.ledger.open import open_ledger
 from holdfast.config.settings import Settings
 

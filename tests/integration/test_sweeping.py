@@ -21,7 +21,7 @@ from temporalio.common import RawValue
 from temporalio.converter import StorageDriverStoreContext
 
 from holdfast import Holdfast, Run, TurnInput
-from holdfast.activities.ledger.entry import EffectKey
+from holdfast.activities.ledger.ledger import EffectKey
 from holdfast.activities.ledger.sqlite import SqliteLedger
 from holdfast.config.sections import StorageSettings
 from holdfast.config.settings import Settings

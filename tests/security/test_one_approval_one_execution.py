@@ -26,8 +26,7 @@ from temporalio.worker import Worker
 
 from holdfast import ApprovalView, Decision, Effect, Holdfast, Run, Turn, TurnInput
 from holdfast.client.signing_keys import Signer
-from holdfast.domain.approvals.actors import Approver
-from holdfast.domain.approvals.approval import Confirmation, QuestionAnswer
+from holdfast.domain.approvals.approval import Approver, Confirmation, QuestionAnswer
 from holdfast.domain.approvals.signing import digest_decision, format_public_key, sign_decision
 from holdfast.domain.calls.call import Call, PendingQuestion
 from holdfast.domain.calls.tool import NeedsAnswer

@@ -39,8 +39,7 @@ from holdfast.activities.supervision.supervised_run import CommandOwner
 from holdfast.activities.turn_starts import TurnStart, TurnStarts
 from holdfast.config.address_rules import AddressRules
 from holdfast.config.named_files import NamedFiles
-from holdfast.domain.approvals.actors import Approver
-from holdfast.domain.approvals.approval import Confirmation, DecisionAction, Needs, digest_call
+from holdfast.domain.approvals.approval import Approver, Confirmation, DecisionAction, Needs, digest_call
 from holdfast.domain.approvals.signing import format_public_key, sign_decision
 from holdfast.domain.base import Unreadable
 from holdfast.domain.calls.decision_checks import DecisionContext

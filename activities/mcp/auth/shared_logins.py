@@ -34,8 +34,8 @@ from holdfast.activities.mcp.auth.login_store import (
 )
 from holdfast.config.settings import Settings
 from holdfast.errors import BadInput, HoldfastError
+from holdfast.payloads.encryption import Seals
 from holdfast.payloads.keyring import Keyring, load_keyring
-from holdfast.payloads.sealing import Seals
 from holdfast.util.text import escape_controls, shorten_text
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from holdfast.client.signing_keys import Signer, make_key, read_key
 from holdfast.client.workflow_connection import get_login_name
 from holdfast.config.settings import Settings
-from holdfast.domain.approvals.actors import ANYONE, Approver
+from holdfast.domain.approvals.approval import ANYONE, Approver
 from holdfast.domain.approvals.signing import format_public_key
 from holdfast.errors import BadInput
 

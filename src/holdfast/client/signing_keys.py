@@ -26,8 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from holdfast.domain.approvals.actors import Approver
-from holdfast.domain.approvals.approval import Decision, DecisionAction
+from holdfast.domain.approvals.approval import Approver, Decision, DecisionAction
 from holdfast.domain.approvals.signing import derive_key_id, format_public_key, sign_decision
 from holdfast.errors import BadInput
 from holdfast.util.text import shorten_text

@@ -49,7 +49,7 @@ from holdfast.config.types import (
     check_variable_reference,
     check_web_address,
 )
-from holdfast.domain.approvals.actors import Approver
+from holdfast.domain.approvals.approval import Approver
 from holdfast.domain.base import Message
 from holdfast.domain.calls.tool import Effect
 from holdfast.domain.content import OUTPUT_LIMIT

@@ -40,7 +40,7 @@ from holdfast.config.sections import (
 from holdfast.config.toml_document import Document
 from holdfast.config.toml_lines import find_lines
 from holdfast.config.trust import find_settings_file, read_source
-from holdfast.domain.approvals.actors import Approver
+from holdfast.domain.approvals.approval import Approver
 from holdfast.domain.modes import DEFAULT_PERMITTED, Confirming, Mode
 from holdfast.domain.turn.turn_io import TASK_QUEUE
 from holdfast.errors import BadInput

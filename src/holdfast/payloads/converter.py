@@ -1,7 +1,9 @@
-"""How our data becomes payloads: pydantic, encryption where there are keys, and external storage for what is large.
+"""The data converter: pydantic JSON, encryption where there are keys, and external storage for large payloads.
 
-What arrives where anything may arrive (the input of a turn, the body of a signal) is read by the turn itself. So JSON
-that cannot even be parsed becomes a value that says so, instead of a decoding error that Temporal retries for ever.
+Where anything may arrive (the input of a turn, the body of a signal), the turn itself reads it. So a payload that
+cannot be parsed becomes an `Unreadable` value, instead of a decoding error that Temporal retries without end.
+
+Why: docs/decisions/0003-message-bodies-are-read-by-the-workflow.md.
 """
 
 from __future__ import annotations
@@ -50,10 +52,10 @@ _REASONS = {
 
 
 class HoldfastPayloadConverter(CompositePayloadConverter):
-    """The default converters with pydantic's JSON; an untyped value that none of them can read is `Unreadable`.
+    """The default converters with pydantic's JSON. A value without a type that cannot be parsed is `Unreadable`.
 
-    So is one whose file or key is missing: whoever reads it says whether that is waited for (a turn's own input), or
-    dropped and noted (a signal).
+    So is one whose file or key is missing: its reader decides whether to wait (the input of a turn) or to drop it (a
+    signal). With a type, PayloadUnreadable is raised.
     """
 
     def __init__(self) -> None:
@@ -66,7 +68,7 @@ class HoldfastPayloadConverter(CompositePayloadConverter):
         )
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
-        """See the base class."""
+        """See the base class. Raises PayloadUnreadable as the class says."""
         hints: Sequence[type | None] = type_hints or [None] * len(payloads)
         return [self._read_payload(payload, hint) for payload, hint in zip(payloads, hints, strict=True)]
 
@@ -84,7 +86,7 @@ class HoldfastPayloadConverter(CompositePayloadConverter):
 
 
 class TolerantConverter(OpenDataConverter):
-    """A converter that a forged mark cannot stop: Temporal fails the task of a marked reference that is none."""
+    """A converter that survives forged references: Temporal would fail the task for a marked payload that is none."""
 
     async def unmark_references(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Decode each encoded reference; a payload that only claims to be one becomes an `unreadable` placeholder."""
@@ -156,7 +158,7 @@ def build_data_converter(
     keyring: Keyring | None = None,
     drivers: Sequence[StorageDriver] = (),
 ) -> DataConverter:
-    """Ours, as far as the application has not brought its own. The first driver is written to."""
+    """Our converter, with the parts that the application set itself. New payloads go to the first driver."""
     converter = existing
     if converter is None or converter is DataConverter.default or converter is pydantic_data_converter:
         converter = TolerantConverter(payload_converter_class=HoldfastPayloadConverter)
@@ -173,19 +175,19 @@ def build_data_converter(
 def build_converter(
     settings: Settings, existing: DataConverter | None = None, *, keyring: Keyring | None = None
 ) -> DataConverter:
-    """The same with the keys and the stores that the settings name. BadInput when one of them cannot be had."""
+    """The converter with the keys and stores of the settings. BadInput when one of them is not available."""
     keyring = load_keyring(settings) if keyring is None else keyring
     return build_data_converter(existing, settings.payloads_folder, keyring=keyring, drivers=build_drivers(settings))
 
 
 def explain_unreadable(payload: Payload) -> str | None:
-    """Why a payload that was opened cannot be read; None when it can, whatever it holds."""
+    """The reason in a placeholder; None for any other payload."""
     words = _REASONS.get(payload.metadata.get("encoding", b""))
     return words.format(payload.data.decode("utf-8", "replace")) if words else None
 
 
 def _add_encryption(converter: DataConverter, keyring: Keyring) -> DataConverter:
-    """With our codec. Without keys too: it then says of what is encrypted that it is."""
+    """The converter with our codec. Without keys as well, so that encrypted payloads are reported as such."""
     if converter.payload_codec is not None and not isinstance(converter.payload_codec, EncryptingCodec):
         if keyring.keys:
             raise BadInput(
@@ -196,5 +198,5 @@ def _add_encryption(converter: DataConverter, keyring: Keyring) -> DataConverter
     if keyring.keys and failures is DefaultFailureConverter:
         failures = DefaultFailureConverterWithEncodedAttributes
     elif keyring.keys and not issubclass(failures, DefaultFailureConverterWithEncodedAttributes):
-        _LOGGER.warning("The client has a failure converter of its own: words of failures may not be encrypted")
+        _LOGGER.warning("The client has a failure converter of its own: messages of failures may not be encrypted")
     return dataclasses.replace(converter, payload_codec=EncryptingCodec(keyring), failure_converter_class=failures)

@@ -1,8 +1,8 @@
-"""Payloads outside the history: Temporal's external storage, with files named by the hash of what they hold (S42).
+"""Payloads outside the history: Temporal's external storage with files named by a hash of their content (S42).
 
-A payload over the threshold is written once, synced, and renamed into place; the history keeps its hash. Workers and
-clients of one turn must see the same folder. What is stored again is marked as used, so that no sweep takes it away;
-and the folder remembers for which namespaces it was used, so that no sweep looks at one of them alone.
+A payload over the threshold is written once, synced, and renamed into place; the history holds its hash. Workers and
+clients of a turn need the same folder. Storing a payload again renews its time, so that no sweep removes it. The folder
+records the namespaces that use it, so that a sweep asks all of them.
 
 Why: docs/decisions/0017-payloads-outside-the-history.md.
 """
@@ -32,31 +32,31 @@ from holdfast.util.files import write_whole
 
 THRESHOLD = 16 * 1024
 TOO_LARGE = 100_000_000
-"""Bytes above which a payload is not even read: decoding it would take longer than a workflow task may."""
+"""Bytes above which a payload is not loaded: decoding it would exceed the time of a workflow task."""
 MISSING = b"holdfast/missing"
 SWEPT_PREFIX = ".swept-"
-"""Before the name of a file that a sweep is about to remove, and may yet put back."""
+"""The prefix of a file that a sweep is about to remove, and may still restore."""
 NAMESPACES = ".namespaces"
 SHARED_FOLDER = "outputs"
-"""The folder beside payloads for outputs that workers of other hosts read (`shared_outputs`)."""
+"""The folder for outputs that workers of other hosts read (`shared_outputs`)."""
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 logger = logging.getLogger(__name__)
 
 
 class FileStorage(StorageDriver):
-    """A content-addressed folder."""
+    """A storage driver over a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._noted: set[str] = set()
 
     def name(self) -> str:
-        """In histories for ever."""
+        """The name of the driver, which histories hold for ever."""
         return "holdfast.files"
 
     async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
-        """Write what is not there yet."""
+        """Write payloads that are not there yet. Raises StoreUnavailable."""
         if context.target and context.target.namespace not in self._noted:
             await asyncio.to_thread(self._note_namespace, context.target.namespace)
         with self._translate_errors():
@@ -65,18 +65,17 @@ class FileStorage(StorageDriver):
     async def retrieve(
         self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
     ) -> list[Payload]:
-        """Read back.
+        """Load payloads. Raises StoreUnavailable.
 
-        A claim that names nothing we have becomes a payload that nothing can decode: a made-up signal is then
-        dropped and a made-up update refused, while a turn whose own payload is missing fails its task and is
-        retried until the file is back.
+        A claim for a file that does not exist becomes a placeholder: a forged signal is dropped, a forged update
+        refused, and a turn whose own payload is missing fails its task until the file is back.
         """
         with self._translate_errors():
             return [await asyncio.to_thread(self._retrieve_payload, claim) for claim in claims]
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """A disk that does not do what it should is a store that does not answer, as a bucket would be."""
+        """Raise StoreUnavailable for errors of the disk."""
         try:
             yield
         except OSError as error:
@@ -93,7 +92,7 @@ class FileStorage(StorageDriver):
         return StorageDriverClaim(claim_data={"sha256": name})
 
     def _touch_file(self, path: Path, size: int) -> bool:
-        """Is it there? Then it is young from now on."""
+        """Renew the time of a complete file; whether there was one."""
         try:
             os.utime(path)
             return path.stat().st_size == size
@@ -119,7 +118,7 @@ class FileStorage(StorageDriver):
         return Payload.FromString(data)
 
     def _read_data(self, path: Path) -> bytes | None:
-        """What a file holds, also while a sweep has it in its hands; None when it is too much."""
+        """The content of a file, also while a sweep is about to remove it; None when it is too large."""
         try:
             return None if path.stat().st_size > TOO_LARGE else path.read_bytes()
         except FileNotFoundError:
@@ -136,12 +135,12 @@ class FileStorage(StorageDriver):
 
 
 def build_too_large() -> Payload:
-    """In the place of a payload that is not even read."""
+    """The placeholder for a payload that is too large to load."""
     return Payload(metadata={"encoding": b"json/plain"}, data=b"larger than anything we take in")
 
 
 def note_namespace(folder: Path, namespace: str) -> None:
-    """Remember for whom a folder is used: a sweep asks all of them."""
+    """Record that a namespace uses a folder. A second call changes nothing."""
     notes = folder / NAMESPACES
     for made in (folder, notes):
         made.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -149,13 +148,13 @@ def note_namespace(folder: Path, namespace: str) -> None:
 
 
 def forget_namespaces(folder: Path, names: Iterable[str]) -> None:
-    """The contrary, of namespaces that are gone for good."""
+    """Remove the records of namespaces that were deleted."""
     for name in names:
         (folder / NAMESPACES / quote(name, safe="")[:200]).unlink(missing_ok=True)
 
 
 def list_namespaces(folder: Path) -> list[str]:
-    """The namespaces that a folder is known to have been used for."""
+    """The recorded namespaces of a folder."""
     try:
         return sorted(unquote(path.name) for path in (folder / NAMESPACES).iterdir())
     except FileNotFoundError:
@@ -163,24 +162,24 @@ def list_namespaces(folder: Path) -> list[str]:
 
 
 def list_stored_files(folder: Path) -> Iterator[Path]:
-    """Every payload in a folder."""
+    """The files of all payloads in a folder."""
     for part in sorted(folder.glob("[0-9a-f][0-9a-f]")):
         yield from (path for path in sorted(part.iterdir()) if _HASH.fullmatch(path.name))
 
 
 class MissingDriver(StorageDriver):
-    """The driver of references that name no driver we have: finds nothing, stores nothing."""
+    """The driver for references to an unknown driver: every payload is a placeholder."""
 
     def name(self) -> str:
-        """Never in a history."""
+        """A name that no history holds."""
         return "holdfast.nowhere"
 
     async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
-        """Not for storing."""
+        """Raises OSError: it is never written to."""
         raise OSError("nothing is stored here")
 
     async def retrieve(
         self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
     ) -> list[Payload]:
-        """A payload nobody can read, for each."""
+        """A placeholder for each claim."""
         return [Payload(metadata={"encoding": MISSING}, data=b"a reference to another storage") for _ in claims]

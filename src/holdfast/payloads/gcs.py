@@ -1,7 +1,7 @@
 """Buckets of Google Cloud Storage, by gcloud-aio-storage under Temporal's own driver.
 
-Credentials are found as Google's libraries find them: GOOGLE_APPLICATION_CREDENTIALS, what `gcloud` left, or the
-machine's own. STORAGE_EMULATOR_HOST leads to an emulator, without any.
+Credentials come from Google's defaults: GOOGLE_APPLICATION_CREDENTIALS, the login of `gcloud`, or the machine.
+STORAGE_EMULATOR_HOST names an emulator, which needs none.
 """
 
 from __future__ import annotations
@@ -16,8 +16,14 @@ from temporalio.contrib.gcp.gcsdriver import GCSStorageDriver, GCSStorageDriverC
 from temporalio.converter import StorageDriver
 
 from holdfast.config.sections import GcsSettings
-from holdfast.payloads.bucket_store import MAX_BYTES, Buckets, ObjectNotFound, ObjectTooLarge, StoredObject
-from holdfast.payloads.connection_cache import CachedConnection
+from holdfast.payloads.bucket_store import (
+    MAX_BYTES,
+    Buckets,
+    CachedConnection,
+    ObjectNotFound,
+    ObjectTooLarge,
+    StoredObject,
+)
 from holdfast.payloads.file_store import TOO_LARGE
 
 _SECONDS = 15
@@ -25,7 +31,7 @@ _GONE, _CHANGED = 404, 412
 
 
 class GcsBuckets(Buckets):
-    """What is done with objects of Google Cloud Storage."""
+    """Access to objects of Google Cloud Storage."""
 
     kind = "gcs"
 
@@ -37,7 +43,7 @@ class GcsBuckets(Buckets):
         return Storage()
 
     def build_driver(self) -> StorageDriver:
-        """Temporal's."""
+        """See the base class."""
         return GCSStorageDriver(_Client(self), self.settings.bucket, max_payload_size=MAX_BYTES)
 
     async def put(self, bucket: str, name: str, data: bytes) -> None:
@@ -80,7 +86,7 @@ class GcsBuckets(Buckets):
                 asked["pageToken"] = page["nextPageToken"]
 
     async def remove(self, found: StoredObject) -> bool:
-        """See the base class. Not everything that speaks as Google does heeds the condition, so we look as well."""
+        """See the base class. Emulators ignore the condition on the generation, so it is also read before."""
         async with self._kept.use_connection() as client:
             try:
                 now = await client.download_metadata(self.settings.bucket, self.prefix + found.name, timeout=_SECONDS)
@@ -106,7 +112,7 @@ class GcsBuckets(Buckets):
 
 
 class _Client(GCSStorageDriverClient):
-    """What Temporal's driver asks for."""
+    """The client of Temporal's driver."""
 
     def __init__(self, buckets: GcsBuckets) -> None:
         self._buckets = buckets
@@ -115,7 +121,7 @@ class _Client(GCSStorageDriverClient):
         await self._buckets.put(bucket, object_name, data)
 
     async def object_exists(self, *, bucket: str, object_name: str) -> bool:
-        """As far as the driver need know: it then writes, and what is written is young."""
+        """False, so that the driver writes the object again, which renews its time."""
         return False
 
     async def get_object(self, *, bucket: str, object_name: str) -> bytes:

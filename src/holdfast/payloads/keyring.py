@@ -1,7 +1,7 @@
-"""The keys that payloads are encrypted with, as this process has them: from the environment, a file or a command.
+"""The keys that payloads are encrypted with: read from the environment, a file or a command, as the settings say.
 
-The settings say where each comes from. A key is 32 random bytes, written as base64 (`holdfast encryption new-key`).
-Whatever is wrong with one is told with the line of the settings file, and never with a word of what was read.
+A key is 32 random bytes in base64 (`holdfast encryption new-key`). An error names the line of the settings file, and
+never a word of what was read.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 KEY_SIZE = 32
 _LIMIT = 10_000
-"""Bytes that are read in search of a key, which has 44."""
+"""Bytes that are read; a key has 44."""
 _KEY_HINT = "`holdfast encryption new-key` makes one"
 
 
 @dataclass(frozen=True)
 class Key:
-    """32 bytes, and the id that stands beside everything they encrypt."""
+    """32 bytes, and the id that stands beside everything that they encrypt."""
 
     id: str
     secret: bytes = field(repr=False)
@@ -43,38 +43,38 @@ class Key:
 
 @dataclass(frozen=True)
 class Keyring:
-    """All keys that are read with; the first is written with. Without any, nothing is encrypted."""
+    """All keys that decrypt; the first one encrypts. Without keys, nothing is encrypted."""
 
     keys: tuple[Key, ...] = ()
     refuses_plain: bool = False
-    """Is what is not encrypted not taken?"""
+    """Are payloads refused that are not encrypted?"""
     retired: frozenset[str] = frozenset()
-    """Ids of keys that are over: what names one of them is taken as forged, and not waited for."""
+    """Ids of keys that are no longer used: a payload that names one counts as forged."""
 
     @property
     def active_key(self) -> Key | None:
-        """The one that is written with."""
+        """The key that encrypts; None without keys."""
         return self.keys[0] if self.keys else None
 
 
 @dataclass(frozen=True)
 class KeyFound:
-    """One entry of the settings: its key, or why there is none."""
+    """One key of the settings, or why it cannot be read."""
 
     id: str
     origin: str
-    """Where it comes from, for people."""
+    """The source of the key, for people."""
     key: Key | None = None
     problem: str | None = None
 
 
 def generate_key() -> str:
-    """A key as it is written down."""
+    """A new random key, in base64."""
     return base64.b64encode(os.urandom(KEY_SIZE)).decode()
 
 
 def load_keyring(settings: Settings) -> Keyring:
-    """The keys that the settings name. BadInput with everything that is wrong with them."""
+    """The keys of the settings. BadInput with all of their problems."""
     found = check_keys(settings)
     problems = [one.problem for one in found if one.problem]
     if problems:
@@ -84,7 +84,7 @@ def load_keyring(settings: Settings) -> Keyring:
 
 
 def check_keys(settings: Settings) -> list[KeyFound]:
-    """Every key that the settings name, read or with the reason why not."""
+    """Every key of the settings, read or with its problem."""
     found: list[KeyFound] = []
     for place, given in enumerate(settings.encryption.keys, start=1):
         one = _read_key(given, os.environ)
@@ -96,7 +96,7 @@ def check_keys(settings: Settings) -> list[KeyFound]:
 
 
 def _add_line(found: KeyFound, settings: Settings, place: int) -> KeyFound:
-    """With the line that names it, if it is of no use."""
+    """The result with the line of the settings file in its problem."""
     if found.problem is None:
         return found
     line = settings.file_lines.get(f"encryption.keys.{place}")
@@ -132,7 +132,7 @@ def _read_environment_key(name: str, environment: Mapping[str, str]) -> bytes:
 
 
 def _read_file_key(file: Path) -> bytes:
-    """Never waits; not from a file that others may read or write."""
+    """Read a file without waiting. ValueError for one that others may read or write."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -154,7 +154,7 @@ def _explain_unfit(status: os.stat_result) -> str | None:
 
 
 def _read_command_key(given: KeySettings) -> bytes:
-    """What the command prints. What it complains about may hold anything, and is not repeated."""
+    """The output of a command. Its standard error may hold secrets, and is dropped."""
     try:
         process = subprocess.Popen(
             given.command or (),
@@ -183,7 +183,7 @@ def _read_command_key(given: KeySettings) -> bytes:
 
 
 def _read_output(process: subprocess.Popen[bytes], deadline: float) -> bytes:
-    """All that it prints, as far as that could be a key; in memory, since a file would be on a disk."""
+    """The output of a process, up to a limit; through a pipe, so that no key is on a disk."""
     said, pipe = b"", process.stdout
     assert pipe
     while len(said) < _LIMIT:
@@ -198,7 +198,7 @@ def _read_output(process: subprocess.Popen[bytes], deadline: float) -> bytes:
 
 
 def _decode_key(text: bytes) -> bytes:
-    """The key that is written here, in either alphabet of base64."""
+    """The key in a text, in either alphabet of base64. Raises ValueError."""
     words = text.strip().replace(b"-", b"+").replace(b"_", b"/")
     try:
         secret = base64.b64decode(words + b"=" * (-len(words) % 4), validate=True)

@@ -1,6 +1,6 @@
-"""Buckets of S3, or of a store that speaks as S3 does, by aioboto3 under Temporal's own driver.
+"""Buckets of S3, or of a store with its API, by aioboto3 under Temporal's own driver.
 
-Credentials are found as AWS's libraries find them: AWS_ACCESS_KEY_ID and its like, a profile, a role.
+Credentials come from the default chain of AWS: AWS_ACCESS_KEY_ID and its like, a profile, a role.
 """
 
 from __future__ import annotations
@@ -16,8 +16,14 @@ from temporalio.contrib.aws.s3driver import S3StorageDriver, S3StorageDriverClie
 from temporalio.converter import StorageDriver
 
 from holdfast.config.sections import S3Settings
-from holdfast.payloads.bucket_store import MAX_BYTES, Buckets, ObjectNotFound, ObjectTooLarge, StoredObject
-from holdfast.payloads.connection_cache import CachedConnection
+from holdfast.payloads.bucket_store import (
+    MAX_BYTES,
+    Buckets,
+    CachedConnection,
+    ObjectNotFound,
+    ObjectTooLarge,
+    StoredObject,
+)
 from holdfast.payloads.file_store import TOO_LARGE
 
 _CONFIG = AioConfig(connect_timeout=3, read_timeout=15, retries={"max_attempts": 2, "mode": "standard"})
@@ -25,7 +31,7 @@ _GONE = ("NoSuchKey", "404")
 
 
 class S3Buckets(Buckets):
-    """What is done with objects of S3."""
+    """Access to objects of S3."""
 
     kind = "s3"
 
@@ -42,7 +48,7 @@ class S3Buckets(Buckets):
         return opening
 
     def build_driver(self) -> StorageDriver:
-        """Temporal's."""
+        """See the base class."""
         return S3StorageDriver(_Client(self), self.settings.bucket, max_payload_size=MAX_BYTES)
 
     async def put(self, bucket: str, name: str, data: bytes) -> None:
@@ -77,7 +83,7 @@ class S3Buckets(Buckets):
                     yield StoredObject(name, item["LastModified"].timestamp(), item["Size"])
 
     async def remove(self, found: StoredObject) -> bool:
-        """S3 cannot be told which writing is meant, so one is looked at right before."""
+        """See the base class. S3 has no conditional removal by time, so the object is read just before."""
         async with self._kept.use_connection() as client:
             place = {"Bucket": self.settings.bucket, "Key": self.prefix + found.name}
             try:
@@ -86,7 +92,9 @@ class S3Buckets(Buckets):
                 if _find_error_code(error) in _GONE:
                     return False
                 raise
-            if int(now["LastModified"].timestamp()) != int(found.modified):  # one has fractions, the other has none
+            if int(now["LastModified"].timestamp()) != int(
+                found.modified
+            ):  # head_object has no fractions of a second, list_objects has
                 return False
             await client.delete_object(**place)
             return True
@@ -99,7 +107,7 @@ class S3Buckets(Buckets):
 
 
 class _Client(S3StorageDriverClient):
-    """What Temporal's driver asks for."""
+    """The client of Temporal's driver."""
 
     def __init__(self, buckets: S3Buckets) -> None:
         self._buckets = buckets
@@ -108,7 +116,7 @@ class _Client(S3StorageDriverClient):
         await self._buckets.put(bucket, key, data)
 
     async def object_exists(self, *, bucket: str, key: str) -> bool:
-        """As far as the driver need know: it then writes, and what is written is young."""
+        """False, so that the driver writes the object again, which renews its time."""
         return False
 
     async def get_object(self, *, bucket: str, key: str) -> bytes:

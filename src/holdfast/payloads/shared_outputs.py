@@ -1,9 +1,8 @@
-"""Outputs that a worker on any host can read: whole outputs that were cut, and bytes that tools made (S33, S34).
+"""Outputs that workers of every host can read: whole outputs that were cut, and bytes that tools made (S33, S34).
 
-They are kept where large payloads are, since that is what all workers of a turn share: a host may be gone, and with it
-its data folder. They are encrypted as payloads are. Each belongs to the session that it was made in, or to the turn
-where there is no session: its place is derived from that and from its name, so a name leads nowhere from outside. A
-name is the beginning of the SHA-256 of what it names (`content.output_name`).
+They are stored where large payloads are, because all workers of a turn share that, and encrypted like payloads. An
+output belongs to the session that it was made in, or to the turn without one: its place is derived from the owner and
+its name, so a name alone gives no access. A name is the beginning of the SHA-256 of the content.
 """
 
 from __future__ import annotations
@@ -34,23 +33,23 @@ if TYPE_CHECKING:
     from holdfast.config.settings import Settings
 
 SHARED_BYTES = 8_000_000
-"""Of one output. What is longer is whole on the host where it was made alone; here is its beginning."""
+"""Bytes of one output. A longer one is complete only on the host where it was made."""
 _SECONDS = 60.0
-"""How long a bucket may take."""
+"""The time for one access to a bucket."""
 
 
 class ObjectStore(Protocol):
-    """A place for bytes under names."""
+    """A store of bytes under names."""
 
     async def put(self, name: str, data: bytes) -> None:
-        """Write, in the place of what was there. StoreUnavailable when that cannot be done now."""
+        """Write an object, replacing an older one. Raises StoreUnavailable."""
 
     async def get(self, name: str) -> bytes:
-        """Read. NotThere, or StoreUnavailable when nobody can tell now."""
+        """Read an object. Raises ObjectNotFound or StoreUnavailable."""
 
 
 class FolderObjects:
-    """A folder that the workers of all hosts see."""
+    """Objects in a folder that all hosts share."""
 
     def __init__(self, payloads: Path) -> None:
         self._folder = payloads / SHARED_FOLDER
@@ -82,7 +81,7 @@ class FolderObjects:
 
 
 class BucketObjects:
-    """The same in a bucket, beside the payloads of the namespace."""
+    """Objects in a bucket, beside the payloads of the namespace."""
 
     def __init__(self, buckets: Buckets) -> None:
         self._buckets = buckets
@@ -117,13 +116,13 @@ class BucketObjects:
 
 
 def format_object_name(name: str) -> str:
-    """What an object of a bucket is called: among those of its namespace, where a sweep finds it."""
+    """The name of an object in a bucket: among those of its namespace, where a sweep finds it."""
     namespace, _, rest = name.partition("/")
     return f"v0/ns/{namespace}/{SHARED_FOLDER}/{rest}"
 
 
 def build_object_stores(settings: Settings) -> list[ObjectStore]:
-    """Every store that the settings tell of, the one that is written to first."""
+    """All stores of the settings, the one for new objects first. BadInput as for `build_buckets`."""
     known: dict[str, ObjectStore] = {"files": FolderObjects(settings.payloads_folder)}
     known |= {buckets.kind: BucketObjects(buckets) for buckets in build_buckets(settings)}
     return sorted(known.values(), key=lambda store: store is not known[settings.storage.kind])
@@ -131,27 +130,27 @@ def build_object_stores(settings: Settings) -> list[ObjectStore]:
 
 @dataclass(frozen=True)
 class SharedOutput:
-    """An output as it was shared."""
+    """A shared output."""
 
     data: bytes
     media_type: str
     incomplete: bool = False
-    """It was longer than what is shared."""
+    """It was longer than `SHARED_BYTES`."""
 
 
 class SharedOutputs:
     """The outputs of one namespace."""
 
     def __init__(self, stores: Sequence[ObjectStore], codec: PayloadCodec | None, namespace: str) -> None:
-        """The first store is written to, all are read."""
+        """New objects go to the first store; all are read."""
         self._stores = stores
         self._codec = codec
         self._namespace = namespace
 
     async def share_output(self, turn: str, file: Path, media_type: str) -> None:
-        """Let the session of a turn read the output in a file of this host. A second call writes the same again.
+        """Share the output in a file of this host with the session of a turn. A second call writes the same again.
 
-        StoreUnavailable or OSError when that cannot be done now.
+        Raises StoreUnavailable or OSError.
         """
         data = await asyncio.to_thread(_read_beginning, file)
         about = {"encoding": b"binary/plain", "media-type": media_type.encode("utf-8", "replace")}
@@ -164,9 +163,9 @@ class SharedOutputs:
         )
 
     async def read(self, turn: str, name: str) -> SharedOutput:
-        """The output that the session of a turn knows by this name.
+        """The output of this name that was shared with the session of a turn.
 
-        NotThere when it has none of that name, PayloadUnreadable or StoreUnavailable when it cannot be read.
+        Raises ObjectNotFound, or PayloadUnreadable or StoreUnavailable when it cannot be read.
         """
         try:
             payload = Payload.FromString(await self._fetch_object(self._format_object_name(turn, name)))

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from holdfast.activities.ledger.entry import EffectKey, LedgerEntry, Spending
-from holdfast.activities.ledger.ledger import LedgerUnavailable
+from holdfast.activities.ledger.ledger import EffectKey, LedgerEntry, LedgerUnavailable, Spending
 from holdfast.activities.ledger.sqlite import SqliteLedger
 from tests.chaos.harness.deaths import Deaths
 from tests.chaos.harness.plan import Point

@@ -30,8 +30,7 @@ from holdfast.client.signing_keys import (
     load_signer,
     read_key,
 )
-from holdfast.domain.approvals.actors import Approver
-from holdfast.domain.approvals.approval import Decision
+from holdfast.domain.approvals.approval import Approver, Decision
 from holdfast.domain.approvals.signing import check_signature, format_public_key
 from holdfast.errors import BadInput, DecisionRefused
 

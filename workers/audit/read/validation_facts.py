@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 from temporalio.converter import DataConverter
 
-from holdfast.domain.approvals.actors import Approver
+from holdfast.domain.approvals.approval import Approver
 from holdfast.domain.calls.verdicts import Allow, Ask
 from holdfast.domain.turn.activity_io import ValidateResult
 from holdfast.workers.audit.read.stored_payloads import decode_payloads

@@ -11,8 +11,7 @@ from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
-from holdfast.domain.approvals.actors import Approver
-from holdfast.domain.approvals.approval import ApprovalId, Decision
+from holdfast.domain.approvals.approval import ApprovalId, Approver, Decision
 from holdfast.domain.approvals.signing import check_signature
 from holdfast.domain.calls.batch import Batch
 from holdfast.domain.calls.call import Call, Status

@@ -1,10 +1,13 @@
-"""Approvals and decisions: what a person is shown, what they can decide, how far it reaches, and its digest.
+"""Approvals, decisions, approvers and actors: what a person is shown, what they can decide, and how far it reaches.
 
-An approval is addressed by `<workflow id>/<call id>/<revision>`; the digest is over what would run. A decision names
-both, so it can only count for exactly what was shown. Nothing here knows how a decision travels.
+An approval is addressed by `<workflow id>/<call id>/<revision>`; its digest is over what would run. A decision names
+both, so it counts only for exactly what was shown. Nothing here knows how a decision travels.
 
-A scope is told in the question before it is granted: `git status` and nothing else, this file, this host. Its fields
-are those of a policy rule and mean the same (docs/reference/policy.md), so a grant can be kept as a rule.
+The scope of a grant is shown before it is given: `git status` and nothing else, this file, this host. Its fields are
+those of a policy rule and mean the same (docs/reference/policy.md), so a grant can be saved as a rule.
+
+When any approver has a key, no unsigned decision counts. Names without keys give roles to people that a gateway vouches
+for, or, where nobody has a key, to whoever uses the name.
 """
 
 from __future__ import annotations
@@ -24,19 +27,51 @@ from holdfast.domain.content import Text
 from holdfast.errors import BadInput
 from holdfast.util.json_values import digest_canonical
 
+ANYONE = "*"
+"""The name of the approver with the key of a data folder. The settings allow this name for nobody else."""
+
+
+class Approver(Message):
+    """A person, or a gateway, who may decide."""
+
+    name: str = Field(min_length=1, max_length=200)
+    key: str | None = Field(default=None, max_length=200)
+    """The public Ed25519 key: `ed25519:` and 32 bytes in base64."""
+    roles: tuple[str, ...] = ()
+    vouches: bool = False
+    """The key of a gateway, which signs decisions of others: their `by` is the person it vouches for."""
+
+    @property
+    def is_for_anyone(self) -> bool:
+        """May it vouch for any name? Only the key of a data folder may (`client.owner_key`)."""
+        return self.name == ANYONE
+
+
+ActorKind = Literal["person", "policy", "hook", "runtime"]
+
+
+class Actor(Data):
+    """Who decided about a call. `name` is a person, a rule, a hook, or a part of the runtime."""
+
+    kind: ActorKind
+    name: Text
+
+    def __str__(self) -> str:
+        return self.name if self.kind == "person" else f"{self.kind}: {self.name}"
+
 
 class DecisionAction(StrEnum):
-    """What a person can say of a call (S21)."""
+    """What a person can decide about a call (S21)."""
 
     PROCEED_ONCE = "proceed_once"
     PROCEED_ALWAYS = "proceed_always"
-    """This kind of call, as the question tells it."""
+    """Also for this kind of call, as the question describes it."""
     PROCEED_ALWAYS_TOOL = "proceed_always_tool"
     PROCEED_ALWAYS_SERVER = "proceed_always_server"
     MODIFY = "modify"
-    """Ask again with other arguments."""
+    """Ask again, with other arguments."""
     RESPOND = "respond"
-    """Answer in the tool's place."""
+    """Answer in the place of the tool."""
     CANCEL = "cancel"
 
 
@@ -51,11 +86,11 @@ ALWAYS_ACTIONS = frozenset(
 PROCEED_ACTIONS = ALWAYS_ACTIONS | {DecisionAction.PROCEED_ONCE}
 
 Lasting = Literal["turn", "session"]
-"""How long a grant lasts, unless it expires before. A turn without a session keeps its grants itself."""
+"""How long a grant lasts unless it expires before. Without a session, `session` means the turn."""
 
 
 def _check_json(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """Only what can be written down again: what is not a number is not a value, and has no digest."""
+    """ValueError for values that strict JSON cannot express, such as NaN: they have no digest."""
     try:
         json.dumps(value, allow_nan=False)
     except (ValueError, RecursionError):
@@ -69,7 +104,7 @@ Patterns = Annotated[tuple[str, ...], max_items(1_000)]
 
 
 class Scope(Message):
-    """What a standing answer covers: every field that is set must hold of a call. Texts are patterns, as in a rule."""
+    """What a grant covers: every field that is set must match a call. Texts are patterns, as in a rule."""
 
     tool: str | None = Field(default=None, max_length=1_000)
     server: str | None = Field(default=None, max_length=1_000)
@@ -78,11 +113,11 @@ class Scope(Message):
     host: Patterns = ()
     arguments: Arguments = Field(default_factory=dict)
     digest: str | None = Field(default=None, max_length=200)
-    """Of a call: that one and no other, whatever is in it."""
+    """The digest of a call: the grant covers that call only."""
 
 
 class Offer(Data):
-    """A standing answer that a person may give: the outcome, what it would cover, and that in words."""
+    """A grant that a question offers: the outcome, the scope, and the scope in words."""
 
     outcome: DecisionAction
     scope: Scope
@@ -90,21 +125,21 @@ class Offer(Data):
 
 
 class Needs(Data):
-    """Whose word a call needs. The shipped policy asks for anybody's."""
+    """The people whose approval a call needs. The shipped policy asks for any one person."""
 
     role: str | None = None
     approvals: int = Field(default=1, ge=1, le=10)
-    """From so many different people."""
+    """The number of different people."""
     not_requester: bool = False
-    """Not from whoever started the turn."""
+    """Nobody who started the turn counts."""
 
 
 class Deadline(Data):
-    """Until when an answer is waited for, and what holds when none came (S28)."""
+    """The time for a decision, and what applies without one (S28)."""
 
     seconds: float = Field(gt=0, allow_inf_nan=False)
     warning_seconds: float = Field(default=0, ge=0, allow_inf_nan=False)
-    """So long before it passes, viewers are told."""
+    """Viewers are notified this long before."""
     default: Literal["deny", "allow"] = "deny"
 
 
@@ -112,73 +147,71 @@ ConfirmationKind = Literal["exec", "edit", "mcp", "info", "question", "outcome_u
 
 
 class ToolNotes(Data):
-    """What is known of a tool that is somebody else's, for whoever decides on a call of it.
+    """What is known of a tool of an MCP server, for the person who decides on a call of it.
 
-    Words for people, and part of no digest: that is over the definition itself.
+    For people only, and part of no digest, which is over the definition itself.
     """
 
     description: Text = ""
-    """What its server says of it, or the beginning of that."""
+    """The server's description, possibly shortened."""
     effect: Text = ""
     because: Text = ""
-    """Why it counts as having this effect."""
+    """Why it is taken to have this effect."""
     hints: tuple[Text, ...] = ()
-    """What its server says of its effect, believed or not."""
+    """The server's own hints about its effect, trusted or not."""
 
 
 class Confirmation(Data):
-    """What a person is shown before a call may run (S20). A tool fills what it knows; validation adds the rest."""
+    """What a person is shown before a call runs (S20). The tool fills what it knows; validation adds the rest."""
 
     kind: ConfirmationKind
     title: Text
     arguments: dict[str, JsonValue] = Field(default_factory=dict)
     """The arguments as they will execute."""
     told: tuple[str, ...] = ()
-    """Names of arguments that the command, the diff, the url or the question already tells; the rest is shown as is."""
+    """Names of arguments that the command, the diff, the url or the question shows already."""
     command: Text | None = None
     description: Text | None = None
-    """What the model says that the command is for: its words, and nothing that anybody has checked."""
+    """The model's own description of the command, unchecked."""
     programs: tuple[Text, ...] = ()
     doubts: tuple[Text, ...] = ()
-    """What is not known of the command before it runs."""
+    """Why it is uncertain what the command would run."""
     reason: Text | None = None
-    """Why the policy asks."""
+    """The reason of the policy for asking."""
     diff: Text | None = None
     path: Text | None = None
     server: Text | None = None
     about: ToolNotes | None = None
     urls: tuple[Text, ...] = ()
     question: Text | None = None
-    """What a person is asked in a question's own words."""
+    """The text of a question."""
     options: tuple[Text, ...] = ()
-    """Of a question: answers to choose from."""
+    """The answers of a question to choose from."""
     other: bool = True
-    """Of a question: may the answer be something else than the options?"""
+    """May the answer of a question be other than the options?"""
     form: dict[str, JsonValue] | None = None
-    """Of a question: the fields that it asks for (`holdfast.domain.forms.validation`). The answer is a JSON object
-    then.
-    """
+    """The form of a question (`domain.forms.validation`); its answer is a JSON object."""
     edits: str | None = None
-    """The argument whose text a person may change in an editor."""
+    """The argument whose text a person may edit."""
     current: Text | None = None
-    """All of the file as it is, where the call replaces `old_text` in it by `new_text`: whoever changes it in an editor
-    sees the whole, with that applied (`holdfast.util.text_replacement`)."""
+    """The present content of a file in which the call replaces `old_text` by `new_text`: an editor shows the whole
+    file with the change applied (`util.text_replacement`)."""
     offers: tuple[Offer, ...] = ()
-    """Standing answers that may be given, the narrowest first."""
+    """The grants that may be given, the narrowest first."""
     needs: Needs = Needs()
     deadline: Deadline | None = None
 
     def untold(self, arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-        """The arguments to be shown beside it. A command counts as told where it is the one that would run."""
+        """The arguments that are not shown otherwise. A command is, if it is the one that would run."""
         told = {name for name in self.told if name != "command" or arguments.get(name) == self.command}
         return {name: value for name, value in arguments.items() if name not in told}
 
 
 class Decision(Message):
-    """What somebody said about one approval: the body of the `decide` signal and update.
+    """A decision on one approval: the body of the `decide` signal and update.
 
-    `id` makes it count once however often it is delivered. `by` is what the sender says of itself, or, where approvers
-    have keys, the approver whose key signed all the rest.
+    With an `id` it counts once however often it is delivered. `by` is what the sender claims, or, where approvers have
+    keys, the approver whose key signed all other fields.
     """
 
     approval_id: str = Field(max_length=2_000)
@@ -189,20 +222,20 @@ class Decision(Message):
     at: datetime | None = None
     note: str | None = Field(default=None, max_length=20_000)
     content: str | None = Field(default=None, max_length=1_000_000)
-    """The answer, when a person responds in the tool's place; else the tool's text as a person changed it."""
+    """With `respond` the answer, otherwise the edited text of the tool."""
     arguments: Arguments | None = None
-    """Other arguments: with `modify` to be asked again, with `proceed_once` to run at once (S25)."""
+    """Other arguments: with `modify` to be asked about again, with `proceed_once` to run at once (S25)."""
     scope: Scope | None = None
-    """Of a standing answer: one that was offered. The first of its outcome when left out."""
+    """The scope of a grant, one of those offered; the first of the same outcome when left out."""
     remember: bool = False
-    """With `cancel`: refuse what the scope covers from now on."""
+    """With `cancel`: also refuse further calls that the scope covers."""
     uses: int | None = Field(default=None, ge=1, le=1_000_000)
-    """Of a standing answer: how many calls it answers, this one not counted."""
+    """The number of further calls that a grant covers."""
     lasting: Lasting = "session"
     expires: AwareDatetime | None = None
-    """Until when it counts, and the standing answer that it leaves."""
+    """The expiry of the decision, and of its grant."""
     stop_turn: bool = False
-    """With `cancel`: end the turn as well (S19)."""
+    """With `cancel`: also end the turn (S19)."""
     signer: str | None = Field(default=None, max_length=200)
     """The id of the key that signed it."""
     signature: str | None = Field(default=None, max_length=500)
@@ -232,36 +265,36 @@ class Decision(Message):
 
     @property
     def is_grant(self) -> bool:
-        """Does it answer further calls too?"""
+        """Does it leave a grant?"""
         return self.remember or self.outcome in ALWAYS_ACTIONS
 
     @property
     def has_changes(self) -> bool:
-        """Does it give the call other arguments?"""
+        """Does it change the arguments of the call?"""
         return self.outcome is DecisionAction.MODIFY or (
             self.outcome is DecisionAction.PROCEED_ONCE and (self.arguments is not None or self.content is not None)
         )
 
     @property
     def key(self) -> str:
-        """What makes this decision itself: its approval and its id, or, without one, everything it says."""
+        """The identity of the decision: its approval and its id, or a digest over all fields without one."""
         return f"{self.approval_id}#{self.id or digest_canonical(self.model_dump(mode='json'))}"
 
 
 class QuestionAnswer(Data):
-    """What a person said to a tool that asked in the middle of its run."""
+    """The answer of a person to a tool that asked while it ran."""
 
     action: Literal["accept", "decline", "cancel"]
-    """`decline`: they would not say. `cancel`: nobody could be asked."""
+    """`decline`: the person did not answer. `cancel`: nobody could be asked."""
     text: str = ""
     fields: dict[str, JsonValue] = Field(default_factory=dict)
-    """Of a form."""
+    """The answers of a form."""
     decision: Decision | None = None
-    """By which they said it. The worker that runs the tool checks it: the rest of this is what the turn says."""
+    """The decision with the answer. The worker checks it; the other fields are what the turn claims."""
 
 
 class ApprovalId(NamedTuple):
-    """The parts of an approval's address."""
+    """The address of an approval."""
 
     turn: str
     call: str
@@ -272,7 +305,7 @@ class ApprovalId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> ApprovalId:
-        """Read `<workflow id>/<call id>/<revision>`; the workflow id may itself hold slashes."""
+        """Parse `<workflow id>/<call id>/<revision>`; the workflow id may hold slashes. Raises BadInput."""
         parts = text.rsplit("/", 2)
         if len(parts) != 3 or not all(parts) or not re.fullmatch("0|[1-9][0-9]{0,8}", parts[2]):
             raise BadInput(
@@ -289,19 +322,19 @@ def digest_call(
     arguments: dict[str, Any],
     context: Mapping[str, object] = MappingProxyType({}),
 ) -> str:
-    """The digest an approval carries and the executing activity checks again (S22).
+    """The digest of an approval, which the executing activity checks again (S22).
 
-    `context` is what the call goes by of that of its turn, as far as there is any.
+    `context` is the part of the turn's context that the call depends on.
     """
     said = {"tool": tool, "server": server, "definition": definition, "arguments": arguments}
     return digest_canonical({**said, "context": dict(context)} if context else said)
 
 
 def digest_question(call: str, question: Confirmation, state: JsonValue) -> str:
-    """The digest that an answer to a running tool names: over the call's own, what is asked, and where it goes on.
+    """The digest of a question of a running tool: over the digest of the call, the question, and the saved state.
 
-    So an answer counts for that question alone. Fields that have their default are left out: one that questions learn
-    later changes no digest.
+    So an answer counts for that question only. Fields with their default are left out: a field that is added later
+    changes no digest.
     """
     asked = question.model_dump(mode="json", exclude_defaults=True)
     return digest_canonical({"call": call, "question": asked, "state": state})

@@ -1,8 +1,7 @@
-"""Signed decisions: the bytes that a signature is over, and whether one counts (S22).
+"""Signed decisions: the bytes that a signature is over, and whether a signature counts (S22).
 
-Ed25519 over a decision as JSON, whole: whoever changes a field breaks the signature. docs/how-to/approvers.md has the
-format for others to follow. Pure: where keys are kept is in `signing_keys`, and when a decision is checked is for its
-takers to say.
+Ed25519 over the whole decision as JSON (docs/how-to/approvers.md has the format): changing any field breaks the
+signature. Pure: `client.signing_keys` stores keys, and callers say when a decision is checked.
 
 Why: docs/decisions/0006-decisions-are-signed.md.
 """
@@ -21,24 +20,23 @@ from typing import NamedTuple
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from holdfast.domain.approvals.actors import Approver
-from holdfast.domain.approvals.approval import Decision
+from holdfast.domain.approvals.approval import Approver, Decision
 from holdfast.errors import DecisionRefused
 from holdfast.util.json_values import encode_canonical
 from holdfast.util.text import shorten_text
 
 SIGNED_PREFIX = b"holdfast-decision-v1\n"
-"""Nothing else that a key signs begins like this."""
+"""The prefix of all signed bytes: a key may sign other things."""
 KEY_PREFIX = "ed25519:"
 _FIELD = 2**255 - 19
 _ORDER_EIGHT = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
 _WEAK = frozenset({0, 1, _FIELD - 1, _ORDER_EIGHT, _FIELD - _ORDER_EIGHT})
-"""Heights of the curve's points of small order. As a key, anybody can sign for one, and zeros make one."""
+"""The y coordinates of points of small order: anybody can sign for these as a key (zero bytes are one)."""
 
 
 with suppress(InvalidSignature):
-    # The library imports its exception when it first raises it. In a workflow, whose sandbox imports everything anew,
-    # that would abort the process: whoever sends a bad signature could end workers. So it is raised here, once.
+    # cryptography imports its exception when it first raises it. In the sandbox of a workflow, which imports modules
+    # again, that aborts the process, so that a bad signature could end workers. So it is raised here once.
     Ed25519PrivateKey.from_private_bytes(bytes(32)).public_key().verify(bytes(64), b"")
 
 
@@ -48,9 +46,9 @@ class _PublicKey(NamedTuple):
 
 
 def encode_signed_text(decision: Decision) -> bytes:
-    """What a signature is over: every field but the signature itself, save those that have their default.
+    """The bytes that a signature is over: every field but the signature, without those that have their default.
 
-    So a field that decisions learn later leaves old signatures as they are. ValueError for what JSON cannot say.
+    So a field that is added later keeps old signatures valid. ValueError for values that JSON cannot express.
     """
     said = decision.model_dump(exclude={"signature"}, exclude_defaults=True)
     text = json.dumps(
@@ -60,7 +58,7 @@ def encode_signed_text(decision: Decision) -> bytes:
 
 
 def digest_decision(decision: Decision) -> str:
-    """What makes a decision itself: the same for every way to write what one signature is over."""
+    """The digest of a decision over its signed bytes, so that it is the same for every encoding of them."""
     try:
         said = encode_signed_text(decision)
     except (ValueError, OverflowError, RecursionError):  # nobody can have signed it
@@ -69,7 +67,7 @@ def digest_decision(decision: Decision) -> str:
 
 
 def sign_decision(decision: Decision, private_key: Ed25519PrivateKey) -> Decision:
-    """The decision with this key's signature. ValueError for what JSON cannot say."""
+    """The decision with a signature of this key. ValueError for values that JSON cannot express."""
     signer = derive_key_id(format_public_key(private_key.public_key()))
     named = decision.model_copy(update={"signer": signer, "signature": None})
     signature = base64.b64encode(private_key.sign(encode_signed_text(named))).decode()
@@ -77,17 +75,17 @@ def sign_decision(decision: Decision, private_key: Ed25519PrivateKey) -> Decisio
 
 
 def format_public_key(key: Ed25519PublicKey) -> str:
-    """A public key as settings hold it."""
+    """A public key in the form of the settings."""
     return KEY_PREFIX + base64.b64encode(key.public_bytes_raw()).decode()
 
 
 def derive_key_id(public: str) -> str:
-    """What a decision calls the key that signed it. ValueError when it is no key."""
+    """The id of a key in decisions. ValueError for an invalid key."""
     return hashlib.sha256(_decode_public_key(public)).hexdigest()[:16]
 
 
 def check_signature(decision: Decision, approvers: Iterable[Approver], now: datetime) -> None:
-    """DecisionRefused, unless it is in time and, where anybody has a key, signed by whom it says it is from."""
+    """DecisionRefused when the decision has expired or, if any approver has a key, is not signed by its `by`."""
     known = tuple(approvers)
     if any(approver.key is not None for approver in known):
         _check_signer(decision, _find_signer(decision, known), known)
@@ -96,12 +94,12 @@ def check_signature(decision: Decision, approvers: Iterable[Approver], now: date
 
 
 def find_roles(by: str | None, approvers: Iterable[Approver]) -> frozenset[str]:
-    """The roles of whom a decision is from."""
+    """The roles of the person with this name."""
     return frozenset(role for approver in approvers if approver.name == by for role in approver.roles)
 
 
 def _find_signer(decision: Decision, approvers: tuple[Approver, ...]) -> Approver:
-    """Whose key made the signature, which is checked. What is cheap to see is looked at first."""
+    """The approver whose key made the signature, after checking it. Raises DecisionRefused."""
     if decision.signature is None:
         raise DecisionRefused(
             "unsigned", "only signed decisions count here: `holdfast sign` makes one, HOLDFAST_KEY names the key"
@@ -137,7 +135,7 @@ def _check_signer(decision: Decision, signer: Approver, approvers: tuple[Approve
     if not signer.vouches and decision.by != signer.name:
         raise DecisionRefused("other_name", f"the key is that of {signer.name!r} and the decision says `by` {by}")
     if decision.is_grant and decision.scope is None:
-        raise DecisionRefused("scope_not_signed", "a signed standing answer names its `scope`: one that was offered")
+        raise DecisionRefused("scope_not_signed", "a signed grant names its `scope`: one that was offered")
 
 
 def _build_refusal(why: str) -> DecisionRefused:
@@ -146,7 +144,7 @@ def _build_refusal(why: str) -> DecisionRefused:
 
 @lru_cache(maxsize=1_000)
 def _load_public_key(public: str) -> _PublicKey | None:
-    """None for what is no key: nobody can sign for that one."""
+    """The key; None for an invalid one, for which nobody can sign."""
     try:
         return _PublicKey(derive_key_id(public), Ed25519PublicKey.from_public_bytes(_decode_public_key(public)))
     except ValueError:
@@ -163,7 +161,7 @@ def _decode_public_key(public: str) -> bytes:
 
 
 def _decode_exactly(text: str, size: int) -> bytes | None:
-    """Bytes in base64 that can be written in no other way, so that one key or signature is one text."""
+    """The bytes of a text in canonical base64, so that a key or signature has one form; else None."""
     try:
         found = base64.b64decode(text, validate=True)
     except ValueError:
@@ -172,7 +170,7 @@ def _decode_exactly(text: str, size: int) -> bytes | None:
 
 
 def _format_moment(value: object) -> str:
-    """A time: in UTC when its zone is known, always to the microsecond."""
+    """A time to the microsecond, in UTC when its zone is known."""
     if not isinstance(value, datetime):
         raise ValueError(f"JSON cannot say {type(value).__name__}")
     if value.tzinfo is None:

@@ -13,8 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import AliasChoices, Field, JsonValue
 
-from holdfast.domain.approvals.actors import Actor
-from holdfast.domain.approvals.approval import Confirmation, Decision, QuestionAnswer, digest_question
+from holdfast.domain.approvals.approval import Actor, Confirmation, Decision, QuestionAnswer, digest_question
 from holdfast.domain.base import Data, Message, max_items
 from holdfast.domain.calls.verdicts import BoundCall
 from holdfast.domain.content import CallError, Response

@@ -7,10 +7,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
-from holdfast.domain.approvals.actors import Approver
 from holdfast.domain.approvals.approval import (
     PROCEED_ACTIONS,
     ApprovalId,
+    Approver,
     Confirmation,
     Decision,
     DecisionAction,

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Literal
 
-from holdfast.domain.approvals.actors import ActorKind
-from holdfast.domain.approvals.approval import ApprovalId
+from holdfast.domain.approvals.approval import ActorKind, ApprovalId
 from holdfast.domain.base import Data
 from holdfast.domain.calls.batch import Batch
 from holdfast.domain.calls.call import Call, Status

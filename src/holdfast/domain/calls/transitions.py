@@ -13,8 +13,7 @@ from typing import Any, Final, assert_never
 
 from pydantic import JsonValue
 
-from holdfast.domain.approvals.actors import Actor
-from holdfast.domain.approvals.approval import Confirmation, Decision, DecisionAction, Needs, QuestionAnswer
+from holdfast.domain.approvals.approval import Actor, Confirmation, Decision, DecisionAction, Needs, QuestionAnswer
 from holdfast.domain.calls.call import Call, PendingQuestion, Status
 from holdfast.domain.calls.verdicts import (
     Allow,

@@ -11,8 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from holdfast.domain.approvals.actors import Actor
-from holdfast.domain.approvals.approval import Confirmation
+from holdfast.domain.approvals.approval import Actor, Confirmation
 from holdfast.domain.base import Data
 from holdfast.domain.calls.tool import ToolRef
 from holdfast.domain.content import CallError, Part, Result, Text

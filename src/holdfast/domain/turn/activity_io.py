@@ -9,8 +9,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue, field_validator
 
-from holdfast.domain.approvals.actors import Approver
-from holdfast.domain.approvals.approval import Confirmation, Decision
+from holdfast.domain.approvals.approval import Approver, Confirmation, Decision
 from holdfast.domain.approvals.grants import Grant
 from holdfast.domain.base import Data, Message
 from holdfast.domain.calls.call import CallRequest, PendingQuestion

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pydantic import AwareDatetime, Field, NonNegativeInt
 
-from holdfast.domain.approvals.actors import Approver
+from holdfast.domain.approvals.approval import Approver
 from holdfast.domain.approvals.grants import Grant
 from holdfast.domain.background_commands import BackgroundCommand
 from holdfast.domain.base import Data

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from datetime import timedelta
 
-from holdfast.domain.approvals.actors import Approver
-from holdfast.domain.approvals.approval import ApprovalId, Confirmation, Decision
+from holdfast.domain.approvals.approval import ApprovalId, Approver, Confirmation, Decision
 from holdfast.domain.approvals.grants import Grant, Grants
 from holdfast.domain.calls.batch import (
     Batch,

@@ -13,8 +13,15 @@ from typing import Any, Literal
 
 from pydantic import Field, JsonValue
 
-from holdfast.domain.approvals.actors import ActorKind
-from holdfast.domain.approvals.approval import ApprovalId, Confirmation, DecisionAction, Needs, Offer, ToolNotes
+from holdfast.domain.approvals.approval import (
+    ActorKind,
+    ApprovalId,
+    Confirmation,
+    DecisionAction,
+    Needs,
+    Offer,
+    ToolNotes,
+)
 from holdfast.domain.background_commands import BackgroundCommand
 from holdfast.domain.base import Data
 from holdfast.domain.calls.batch import Batch, may_interrupt

@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.execution.effect_runner import EffectRunner, read_outcome
 from holdfast.activities.execution.live_run import LiveRun
-from holdfast.activities.ledger.entry import EffectKey
+from holdfast.activities.ledger.ledger import EffectKey
 from holdfast.activities.ledger.sqlite import SqliteLedger
 from holdfast.activities.process.proc import read_start_time
 from holdfast.domain.calls.tool import Invocation, Run

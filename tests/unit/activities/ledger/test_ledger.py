@@ -15,8 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from holdfast.activities.ledger.entry import EffectKey, encode_intent, read_entry
-from holdfast.activities.ledger.ledger import RESULT_LIMIT, LedgerRefused, check_age, check_result
+from holdfast.activities.ledger.ledger import (
+    RESULT_LIMIT,
+    EffectKey,
+    LedgerRefused,
+    check_age,
+    check_result,
+    encode_intent,
+    read_entry,
+)
 from holdfast.activities.ledger.open import open_ledger
 from holdfast.activities.ledger.sqlite import SqliteLedger
 from holdfast.config.ledger_address import check_ledger_address, format_address, hide_passwords, resolve_address

@@ -19,8 +19,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from holdfast.activities.ledger.entry import EffectKey, LedgerEntry, Spending
-from holdfast.activities.ledger.ledger import INTENT_FACTOR, RESULT_LIMIT, Ledger, LedgerRefused
+from holdfast.activities.ledger.ledger import (
+    INTENT_FACTOR,
+    RESULT_LIMIT,
+    EffectKey,
+    Ledger,
+    LedgerEntry,
+    LedgerRefused,
+    Spending,
+)
 from holdfast.activities.ledger.sqlite import SqliteLedger
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.activities.ledger.entry import EffectKey
+from holdfast.activities.ledger.ledger import EffectKey
 from holdfast.activities.ledger.sqlite import SqliteLedger
 
 PATIENCE = 60
@@ -19,7 +19,7 @@ RACERS = 4
 COMMON = """
 import asyncio, random, sys
 from pathlib import Path
-from holdfast.activities.ledger.entry import EffectKey
+from holdfast.activities.ledger.ledger import EffectKey
 from holdfast.activities.ledger.sqlite import SqliteLedger
 
 file, name = sys.argv[1:]

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.activities.ledger.entry import EffectKey, Spending
-from holdfast.activities.ledger.ledger import RESULT_LIMIT, LedgerRefused, LedgerUnavailable
+from holdfast.activities.ledger.ledger import RESULT_LIMIT, EffectKey, LedgerRefused, LedgerUnavailable, Spending
 from holdfast.activities.ledger.sqlite import SWEPT_AT_ONCE, SqliteLedger
 from holdfast.activities.ledger.sqlite_file import open_ledger_file
 

@@ -23,8 +23,7 @@ from holdfast.activities.policy.load_policy import read_policy_file
 from holdfast.activities.policy.rules import Tier
 from holdfast.config.schema import parse_configuration
 from holdfast.config.toml_document import FileContent
-from holdfast.domain.approvals.actors import Approver
-from holdfast.domain.approvals.approval import Decision, DecisionAction, Scope
+from holdfast.domain.approvals.approval import Approver, Decision, DecisionAction, Scope
 from holdfast.domain.approvals.signing import (
     check_signature,
     derive_key_id,
@@ -329,7 +328,7 @@ FIRST = """
 import builtins, sys
 from datetime import UTC, datetime
 from holdfast.domain.approvals.approval import Decision
-from holdfast.domain.approvals.actors import Approver
+from holdfast.domain.approvals.approval import Approver
 from holdfast.errors import DecisionRefused
 from holdfast.domain.approvals.signing import check_signature
 

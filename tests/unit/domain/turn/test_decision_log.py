@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.approvals.actors import Actor, Approver
-from holdfast.domain.approvals.approval import Confirmation, Deadline, Decision, DecisionAction, Scope
+from holdfast.domain.approvals.approval import Actor, Approver, Confirmation, Deadline, Decision, DecisionAction, Scope
 from holdfast.domain.approvals.grants import Grant
 from holdfast.domain.calls.batch import start_calls
 from holdfast.domain.calls.call import CallRequest, Status

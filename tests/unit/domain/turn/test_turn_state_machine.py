@@ -16,8 +16,8 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from holdfast.domain.approvals.actors import Actor
 from holdfast.domain.approvals.approval import (
+    Actor,
     Confirmation,
     Deadline,
     Decision,

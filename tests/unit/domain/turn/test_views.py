@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from holdfast.domain.approvals.actors import Actor
-from holdfast.domain.approvals.approval import Confirmation, Decision, DecisionAction
+from holdfast.domain.approvals.approval import Actor, Confirmation, Decision, DecisionAction
 from holdfast.domain.calls.batch import Batch, apply_verdicts, build_batch
 from holdfast.domain.calls.call import Call, CallRequest, Status
 from holdfast.domain.calls.tool import Effect, ToolRef

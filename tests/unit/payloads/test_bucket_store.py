@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from holdfast.payloads.connection_cache import CachedConnection
+from holdfast.payloads.bucket_store import CachedConnection
 
 
 class Line:
