@@ -1,7 +1,7 @@
-"""How a turn was started, as the server has it: what a call may not exceed, whatever its activity's input says (S22).
+"""How a turn was started, as the server recorded it: what bounds its calls, whatever an activity's input says (S22).
 
-The input of an activity is what the turn's own worker wrote. The event with which the turn began is what its starter
-wrote, and nobody changes it.
+The input of an activity is written by a worker of the turn. The start event is written by whoever started the turn, and
+never changes.
 """
 
 from __future__ import annotations
@@ -21,29 +21,30 @@ from holdfast.domain.modes import Confirming
 from holdfast.errors import PayloadUnreadable
 
 MAX_KNOWN = 1_000
-"""Turns whose beginnings are remembered, those last asked for."""
+"""Starts of turns that are kept: those last asked for."""
 _UNKNOWN_RUN = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT)
 
 
 class TurnStart(Data):
-    """What of a turn's input bounds its calls."""
+    """The part of a turn's input that bounds its calls."""
 
     tools: tuple[str, ...] | None = None
+    """Names and patterns of the tools that it may call; None for all."""
     confirm: Confirming = Confirming.POLICY
 
 
 class TurnStarts:
-    """Those that this worker has looked up: once for each run of a turn."""
+    """Looks up how turns were started: once for each run of a turn."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._known: OrderedDict[tuple[str, str], TurnStart | None] = OrderedDict()
 
     async def find(self, turn_id: str, run_id: str) -> TurnStart | None:
-        """What this run's turn was started with; None for a run that the server does not know, or that is no turn.
+        """How the turn of this run was started; None for a run that the server does not know, or that is no turn.
 
-        RPCError when the server does not answer, PayloadUnreadable when what it was started with is kept where we
-        cannot read it: whoever knows nothing of a turn's limits does not take its input's word for them.
+        Raises RPCError when the server does not answer, and PayloadUnreadable when the turn's input cannot be read
+        here: then the bounds are not known, and the activity's input is no substitute.
         """
         key = (turn_id, run_id)
         if key not in self._known:
@@ -58,7 +59,7 @@ class TurnStarts:
         if started is None:
             return None
         first = started.first_execution_run_id
-        if first and first != run_id:  # it has continued as new: its later runs were started by the turn itself
+        if first and first != run_id:  # continued as new: the later runs were started by the turn itself
             started = await self._fetch_started_event(turn_id, first) or started
         given = await self._client.data_converter.decode(started.input.payloads[:1])
         if given and isinstance(given[0], Unreadable) and given[0].gone:
@@ -66,7 +67,7 @@ class TurnStarts:
         try:
             return TurnStart.model_validate(*given)
         except (TypeError, ValidationError):
-            return None  # no turn of ours begins so: whoever started this may claim what he likes
+            return None  # not the input of a turn, so nothing that Holdfast started
 
     async def _fetch_started_event(self, turn_id: str, run_id: str) -> WorkflowExecutionStartedEventAttributes | None:
         request = GetWorkflowExecutionHistoryRequest(

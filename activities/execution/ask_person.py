@@ -1,4 +1,4 @@
-"""Asking a person what a tool asks in the middle of its run, through its turn: an update that waits for the answer."""
+"""Asking a person what a tool asks in the middle of its run: an update to its turn that waits for the answer."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from holdfast.util.redaction import Redacted
 
 RETRY_SECONDS = 1.0
 GONE_STATUSES = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.PERMISSION_DENIED)
-"""What asking again does not mend: the turn has ended, or takes no such question."""
+"""Errors that a second try does not change: the turn has ended, or refuses the question."""
 _LOGGER = logging.getLogger(__name__)
 
 
 CheckAnswer = Callable[[QuestionAnswer, Confirmation], Awaitable[bool]]
-"""Did a person say this to that question, and to none before it?"""
+"""Checks that a person gave this answer to that question, and to no question before it."""
 CONCURRENT_QUESTIONS = 6
-"""Questions of one turn and one worker that wait side by side. A turn takes ten updates at a time, decisions too."""
+"""Questions of one turn and one worker that wait side by side: a turn takes ten updates at a time, decisions too."""
 
 
 class QuestionSender:
-    """What the tools of one worker ask."""
+    """Sends the questions of one worker's tools to their turns."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -45,13 +45,13 @@ class QuestionSender:
                 answer = await self._wait_for_answer(turn_id, body)
             if answer.action == "cancel" or await check_answer(answer, question):
                 return answer
-            _LOGGER.warning("An answer to call %s in %s is not what a person said: ignored", input.call_id, turn_id)
+            _LOGGER.warning("Ignored the answer to call %s in %s: no person gave it", input.call_id, turn_id)
             return QuestionAnswer(action="cancel")
 
         return ask
 
     async def _wait_for_answer(self, turn_id: str, body: Question) -> QuestionAnswer:
-        """However long it takes, and whatever happens to the server meanwhile. The id makes it one question."""
+        """Wait as long as it takes, through restarts of the server. The update's id makes it one question."""
         turn = self._client.get_workflow_handle(turn_id)
         name = f"ask-{body.call}-{uuid4().hex}"
         while True:
@@ -60,7 +60,7 @@ class QuestionSender:
                 return answer
             except WorkflowUpdateFailedError as error:
                 _LOGGER.warning(
-                    "A question of call %s in %s was not asked: %s", body.call, turn_id, Redacted(error.cause)
+                    "The turn refused a question of call %s in %s: %s", body.call, turn_id, Redacted(error.cause)
                 )
                 return QuestionAnswer(action="cancel")
             except WorkflowUpdateRPCTimeoutOrCancelledError:

@@ -1,7 +1,7 @@
-"""What runs on this worker right now: the tail of each call's output, for heartbeats and for whoever asks.
+"""The calls that run on this worker right now, each with the tail of its output.
 
-A heartbeat carries at most 8 KiB. The last 100,000 characters stay here, and are had by asking this very worker, on a
-task queue of its own: nothing of it is in any turn's history.
+A heartbeat carries at most 8 KiB of it. The last 100,000 characters are kept in memory, and are read by an activity on
+the task queue of this process: live output is in no history.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from holdfast.util.text import (
 Asker = Callable[[Confirmation], Awaitable[QuestionAnswer]]
 
 ABANDONED_SECONDS = 15.0
-"""How long a tool goes on whose attempt the server gave up on: until the next attempt comes, it has nobody."""
+"""Seconds that a tool goes on after the server gave up on its attempt, if no other attempt takes it over."""
 TAIL_LIMIT = 100_000
 TAIL_SHOWN = 4_000
 TAIL_BYTES = 7_000
-"""At most 8 KiB with what surrounds them."""
+"""Bytes of the tail in a heartbeat, which takes at most 8 KiB with everything around it."""
 
 
 class LiveRun:
@@ -54,61 +54,56 @@ class LiveRun:
         asker: Asker | None = None,
         is_unasked: bool = False,
     ) -> None:
-        """`asker` asks a person; without one nobody can be asked."""
+        """`asker` asks a person; without one every question is answered with `cancel`."""
+        self.turn_id = turn_id
+        self.call_id = call_id
+        """The engine's id of the call."""
+        self.workspace = workspace
+        self.is_unasked = is_unasked
+        """A rule, a mode or a grant let the call run, and no person was asked about it."""
+        self.tool: asyncio.Task[object] | None = None
+        """The running tool, which outlives an attempt that the server gave up on."""
+        self.start_lock = asyncio.Lock()
+        self.deadline = 0.0
+        """When its time is up, on the monotonic clock. It moves while the tool waits for a person."""
+        self.attempts = 0
+        """How many attempts of the activity wait for the tool."""
+        self.attempt = 1
+        """How often the tool was executed, where its failures are retried."""
+        self.is_asking = False
+        """The tool waits for a person."""
+        self.is_handing_over = False
+        """The worker ends, and leaves what goes on by itself to the next one."""
         self._effect_key = effect_key
         self._pause = pause
         self._asker = asker
-        self.is_asking = False
-        """Does the tool wait for a person?"""
-        self.is_handing_over = False
-        self.is_unasked = is_unasked
-        self.start_lock = asyncio.Lock()
-        self.tool: asyncio.Task[object] | None = None
-        self.deadline = 0.0
-        self.attempts = 0
-        """How many attempts wait for the tool right now."""
-        self._turn_id = turn_id
-        self._call_id = call_id
-        self._workspace = workspace
         self._host_queue = host_queue
         self._tail = Tail(TAIL_LIMIT)
         self._pid: int | None = None
-        self.attempt = 1
-        """Of the tool, where its failures pass by themselves."""
         self._failure: str | None = None
 
     @property
-    def turn_id(self) -> str:
-        """The turn it belongs to."""
-        return self._turn_id
-
-    @property
-    def call_id(self) -> str:
-        """The engine's id of the call."""
-        return self._call_id
-
-    @property
     def key(self) -> str:
-        """The same for every attempt of this call."""
-        return f"{self._turn_id}/{self._call_id}"
+        """Unique to this call, and the same for every attempt of it."""
+        return f"{self.turn_id}/{self.call_id}"
 
     @property
     def effect_key(self) -> str:
-        """The same for every attempt at this effect."""
+        """Unique to this effect, and the same for every attempt at it."""
         return self._effect_key or self.key
 
     @property
     def state(self) -> JsonValue:
-        """What an earlier run of the tool left to go on from."""
+        """The state that an earlier run of the tool left with its question; None for the first run."""
         return self._pause.state if self._pause else None
 
     @property
     def answer(self) -> QuestionAnswer | None:
-        """What a person answered to it."""
+        """What a person answered to that question."""
         return self._pause.answer if self._pause else None
 
     async def ask(self, question: Confirmation) -> QuestionAnswer:
-        """Ask a person. The clock stands still until they have answered."""
+        """Ask a person and wait for the answer. That time does not count against the tool's limit."""
         if self._asker is None:
             return QuestionAnswer(action="cancel")
         began, self.is_asking = time.monotonic(), True
@@ -118,30 +113,25 @@ class LiveRun:
             self.is_asking = False
             self.deadline += time.monotonic() - began
 
-    @property
-    def workspace(self) -> Path:
-        """The folder this worker's tools work in."""
-        return self._workspace
-
     def write(self, text: str) -> None:
         """Add to the live output."""
         self._tail.add(text)
 
     def report_process(self, pid: int) -> None:
-        """Remember which process runs."""
+        """Show viewers which process runs."""
         self._pid = pid
 
     def note_failure(self, error: Exception) -> None:
-        """The tool failed, and is tried again: viewers see the attempt and the reason."""
+        """Record a failure after which the tool is tried again: viewers see the attempt and the reason."""
         self.attempt += 1
         self._failure = drop_surrogates(strip_controls(exception_text(error, 300)))
 
     def build_live_output(self, most: int = TAIL_SHOWN) -> LiveOutput:
-        """The end of the output, harmless for a terminal."""
+        """The last `most` characters of the output, safe to print on a terminal."""
         end = _take_last(drop_surrogates(self._tail.text[-2 * most :]), most)
         styled = strip_all_but_styles(end)
         return LiveOutput(
-            call_id=self._call_id,
+            call_id=self.call_id,
             tail=strip_controls(end),
             styled=styled if "\x1b" in styled else None,
             total=self._tail.total,
@@ -152,7 +142,7 @@ class LiveRun:
         )
 
     def build_heartbeat(self) -> LiveOutput:
-        """What a heartbeat carries."""
+        """The live output as heartbeat details: at most 8 KiB."""
         live = self.build_live_output()
         if live.styled is None:
             return live.model_copy(update={"tail": _fit_bytes(live.tail, TAIL_BYTES)})
@@ -160,7 +150,7 @@ class LiveRun:
         return live.model_copy(update={"tail": _fit_bytes(live.tail, half), "styled": _fit_bytes(live.styled, half)})
 
     def build_partial_parts(self) -> tuple[Part, ...]:
-        """What was put out before the end came."""
+        """The output until now, as parts of an outcome."""
         if not self._tail.total:
             return ()
         text, missing = strip_controls(self._tail.text), self._tail.total - TAIL_LIMIT
@@ -169,7 +159,7 @@ class LiveRun:
 
 
 def _fit_bytes(text: str, most: int) -> str:
-    """The end of a text that takes at most so many bytes as JSON."""
+    """The end of a text that takes at most this many bytes as JSON."""
     while (size := len(json.dumps(text, ensure_ascii=False).encode())) > most:
         text = _take_last(text, len(text) * most // size)
     return text
@@ -181,7 +171,7 @@ def _take_last(text: str, most: int) -> str:
 
 
 def is_stop_requested() -> bool:
-    """Is this attempt to stop since its turn says so, and not because it or its worker is at an end?"""
+    """Has the turn cancelled this activity? False when the attempt timed out or the worker shuts down."""
     details = activity.in_activity() and activity.cancellation_details()
     return bool(details and details.cancel_requested)
 
@@ -205,7 +195,7 @@ class LiveRuns:
         asker: Asker | None = None,
         is_unasked: bool = False,
     ) -> Iterator[LiveRun]:
-        """A call, known here while it runs. What an earlier attempt left at work here is found again."""
+        """Register a call while it runs; the run of an earlier attempt on this worker whose tool still runs, if any."""
         run = LiveRun(
             turn_id,
             call_id,
@@ -216,9 +206,9 @@ class LiveRuns:
             asker=asker,
             is_unasked=is_unasked,
         )
-        left = self._runs.get(run.key)
-        if left and left.effect_key == run.effect_key:
-            run = left
+        earlier = self._runs.get(run.key)
+        if earlier and earlier.effect_key == run.effect_key:
+            run = earlier
         self._runs[run.key] = run
         run.attempts += 1
         answered = False
@@ -231,7 +221,7 @@ class LiveRuns:
                 self._release_run(run, answered=answered)
 
     def _release_run(self, run: LiveRun, *, answered: bool) -> None:
-        """No attempt waits for it any more. A tool that nobody told to stop goes on for the next one."""
+        """No attempt waits for the run any more. A tool that was not told to stop goes on for the next attempt."""
         if answered or run.tool is None:
             self._forget_run(run)
         elif is_stop_requested():
@@ -241,7 +231,7 @@ class LiveRuns:
             asyncio.get_running_loop().call_later(ABANDONED_SECONDS, self._drop_abandoned, run)
 
     def _drop_abandoned(self, run: LiveRun) -> None:
-        """Nobody came back for it here. What goes on by itself still does: another worker may have found it."""
+        """No attempt came back here. A supervised command goes on: another worker may have attached to it."""
         if run.attempts == 0 and run.tool:
             run.is_handing_over = True
             run.tool.cancel()
@@ -253,6 +243,6 @@ class LiveRuns:
 
     @activity.defn(name="holdfast.output")
     async def find_output(self, input: RunningCall) -> LiveOutput | None:
-        """The last 100,000 characters of a call that runs here; None when it does not."""
+        """The last 100,000 characters of a call that runs on this worker; None for any other call."""
         run = self._runs.get(f"{input.turn}/{input.call}")
         return run.build_live_output(TAIL_LIMIT) if run else None

@@ -1,7 +1,7 @@
 """Running one invocation inside an activity: heartbeats, time limit, stopping.
 
-The tool itself runs as a task of its own, so that the activity keeps its heart beating while the tool works, and
-while it stops. Whatever happens becomes a `ExecutionOutcome`.
+The tool runs as a task of its own, so that the activity sends heartbeats while the tool runs and while it stops.
+Whatever the tool does becomes an `ExecutionOutcome`.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from holdfast.util.text import exception_text, shorten_text
 T = TypeVar("T")
 
 BEAT_SECONDS = 0.4
-"""Between heartbeats. A stop reaches the tool on a heartbeat's answer, so this bounds how late it hears (S17)."""
+"""Seconds between heartbeats. A stop comes with the answer to a heartbeat, so this bounds when the tool hears (S17)."""
 TYPE_LIMIT = 200
 """Characters of an error's type."""
 STATE_LIMIT = 1_000_000
 LONGEST_WAIT = 60.0
-"""Seconds between two attempts of a tool whose failures pass by themselves."""
+"""Seconds at most between two attempts of a tool that is retried."""
 STOP_SECONDS = 20.0
-"""How long a tool may take to stop before it is left behind."""
+"""Seconds that a tool may take to stop before it is left behind."""
 
 
 async def contain_exits(work: Coroutine[Any, Any, T]) -> T:
-    """`work`, except that what asks to end the process ends the call: other people's code may call `sys.exit`."""
+    """Run `work`; an exception that would end the process becomes a ToolFailure: tools may call `sys.exit`."""
     try:
         return await work
     except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
@@ -46,7 +46,10 @@ async def contain_exits(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def run_with_heartbeats(work: Coroutine[Any, Any, T], beat: Callable[[], object] | None = None) -> T:
-    """`work`, while the activity's heart goes on beating: without that it would count as lost, and hear of no stop."""
+    """Run `work` and send heartbeats until it ends, so that the activity is not lost and hears of a stop.
+
+    `beat` makes the details of each heartbeat. A local activity has none. When cancelled it cancels `work`.
+    """
     task = asyncio.create_task(work)
     try:
         while not task.done():
@@ -59,18 +62,18 @@ async def run_with_heartbeats(work: Coroutine[Any, Any, T], beat: Callable[[], o
 
 
 async def run_tool(invocation: Invocation, run: LiveRun, *, seconds: float, outputs: OutputStore) -> ExecutionOutcome:
-    """Execute, and answer with what became of it.
+    """Wait for the tool, which is started if it does not run yet, and return its outcome. `seconds`: its time limit.
 
-    A worker that shuts down stops its tools, and the attempt ends without an answer: the next worker repeats the call,
-    finds it again, or says that nobody knows. An attempt that the server gave up on stops nothing: the next one here
-    goes on with its tool.
+    A stop of the call cancels the tool. A worker that shuts down cancels it too, and raises ApplicationError of type
+    `unfinished`: the next worker repeats the call, finds it again, or says that its outcome is unknown. When only the
+    server gave up on this attempt, that is raised without a stop: the next attempt on this worker waits for the tool.
     """
     tool = start_tool(invocation, run, seconds)
     stopping: str | None = None
     while not tool.done() and (run.is_asking or time.monotonic() < run.deadline):
         try:
             if stopping is None and _is_cancelling():
-                raise asyncio.CancelledError  # it came before we were here
+                raise asyncio.CancelledError  # the stop came before this loop
             left = BEAT_SECONDS if run.is_asking else max(0.0, run.deadline - time.monotonic())
             await asyncio.wait({tool}, timeout=min(BEAT_SECONDS, left))
         except asyncio.CancelledError:
@@ -98,13 +101,14 @@ def start_tool(
     retries: Retries | None = None,
     notice: DecisionNotice | None = None,
 ) -> asyncio.Task[object]:
-    """The tool at work, begun now or by an earlier attempt here that the server gave up on.
+    """Start the tool, unless an earlier attempt on this worker has; its task. The time limit begins with the start.
 
-    `notice` is the decision that lets it run, which it hears of first.
+    `notice` is the decision that lets it run: the invocation hears of it first.
     """
     if run.tool is None:
         run.tool = asyncio.create_task(contain_exits(_execute_with_retries(invocation, run, retries, notice)))
-        run.tool.add_done_callback(lambda task: task.cancelled() or task.exception())  # nobody may be left to hear it
+        # Nobody may be left to take an exception, which asyncio would log.
+        run.tool.add_done_callback(lambda task: task.cancelled() or task.exception())
         run.deadline = time.monotonic() + seconds
     return run.tool
 
@@ -112,7 +116,7 @@ def start_tool(
 async def _execute_with_retries(
     invocation: Invocation, run: LiveRun, retries: Retries | None, notice: DecisionNotice | None
 ) -> object:
-    """Run the tool, and again after failures that pass by themselves."""
+    """Execute the invocation, and again after failures that `retries` name."""
     if notice:
         await invocation.on_decision(notice)
     wait = retries.wait_seconds if retries else 0.0
@@ -136,7 +140,10 @@ WORKER_SHUTDOWN = "the worker shut down while the call ran; the next one knows w
 
 
 def _find_stop_reason() -> str:
-    """Raises where it is not to stop at all, since only the server knows this attempt no more."""
+    """Why the tool is to stop: empty for a stop of the call, or the worker's shutdown.
+
+    ApplicationError of type `unfinished` when the server only gave up on this attempt: then the tool goes on.
+    """
     details = activity.cancellation_details()
     if details and details.cancel_requested:
         return ""
@@ -163,7 +170,7 @@ async def _end_timed_out(
         if not tool.done():
             activity.heartbeat(run.build_heartbeat())
     if tool.done() and not tool.cancelled() and tool.exception() is None:
-        return _build_outcome(tool, run, None, outputs)  # it finished all the same, and nobody gains by not knowing
+        return _build_outcome(tool, run, None, outputs)  # it finished after all: a result is worth more than an error
     message = f"The call was stopped: it ran longer than its limit of {seconds:g} seconds"
     left = "" if tool.done() else ". It did not stop, and may still be running"
     return Failed(
@@ -190,7 +197,7 @@ def _build_outcome(
     try:
         return _build_tool_outcome(tool, outputs, partial)
     except Exception as error:  # it has run: failing here would run it again
-        message = f"The tool ran, but what it gave back cannot be used: {exception_text(error)}"
+        message = f"The tool ran, but its result cannot be used: {exception_text(error)}"
         return Failed(error=CallError(type="bad_result", message=message), parts=partial)
 
 
@@ -213,12 +220,12 @@ def _build_tool_outcome(
 
 
 def _build_question(needed: NeedsAnswer) -> ExecutionOutcome:
-    """What it asks, if that can be asked."""
+    """The question that the tool raised; a failure when it is none, or too large to be recorded."""
     asks = QuestionRaised(question=needed.question, state=needed.state)
     if needed.question.kind != "question" or len(needed.question.model_dump_json()) > QUESTION_LIMIT:
-        message = f"The tool asked what is no question, or one over {QUESTION_LIMIT:,} characters"
+        message = f"The tool asked something of another kind than `question`, or over {QUESTION_LIMIT:,} characters"
         return Failed(error=CallError(type="bad_question", message=message))
     if len(asks.model_dump_json()) > STATE_LIMIT:
-        message = f"The tool asked, and what it would go on from is over {STATE_LIMIT:,} characters"
+        message = f"The tool asked, and the state that it would continue from is over {STATE_LIMIT:,} characters"
         return Failed(error=CallError(type="bad_question", message=message))
     return asks

@@ -46,7 +46,7 @@ from holdfast.util.findings import Finding, ok
 from holdfast.util.json_values import digest_canonical
 
 ApplyChange = Callable[[dict[str, JsonValue], Decision], dict[str, JsonValue]]
-"""The arguments that a decision makes of those that were shown, checked; ValueError when they do not fit."""
+"""Applies a decision to the arguments that were shown, and checks the result; ValueError when it does not fit."""
 
 
 # Decisions
@@ -55,7 +55,7 @@ ApplyChange = Callable[[dict[str, JsonValue], Decision], dict[str, JsonValue]]
 def is_approved(
     input: ExecuteInput, verdict: Ask, context: DecisionContext, now: datetime, apply_change: ApplyChange
 ) -> bool:
-    """Do the decisions, or a deadline that passed, allow exactly this call?"""
+    """Do the decisions in the input, or a deadline that passed, allow exactly the call of this verdict?"""
     shown = verdict.confirmation
     if input.expired and not has_keys(context.approvers):
         return shown.deadline is not None and shown.deadline.default == "allow"
@@ -85,7 +85,7 @@ def _is_approving(
 
 
 def _is_for_call(decision: Decision, input: ExecuteInput, verdict: Ask, apply_change: ApplyChange) -> bool:
-    """Does it name what would run: by its digest, or by what it makes of what that digest is of?"""
+    """Is the decision for the call as it would run: by its digest, or, where it changes arguments, by their result?"""
     bound = verdict.bound
     if not decision.has_changes:
         return decision.digest == bound.digest
@@ -111,13 +111,13 @@ def _digest_shown(verdict: Ask, arguments: dict[str, JsonValue]) -> str:
 def is_as_shown(approved: BoundCall, now: BoundCall, wrote: Mapping[str, str]) -> bool:
     """Are the files that a call would change as they were when a person was shown them, or as the turn wrote them?
 
-    Not as the turn has merely read them since: what somebody else did in between, nobody was shown.
+    That the turn has read a file since is not enough: nobody was shown what somebody else wrote in between.
     """
     return all(digest in (approved.basis.get(path), wrote.get(path)) for path, digest in now.basis.items())
 
 
 def find_stale_file(bound: BoundCall, seen: Mapping[str, str]) -> str | None:
-    """A file the call would change that is not as the turn last saw it."""
+    """A file that the call would change and that is not as the turn last saw it; None when there is none."""
     return next((path for path, digest in bound.basis.items() if seen.get(path, digest) != digest), None)
 
 
@@ -127,9 +127,9 @@ def find_stale_file(bound: BoundCall, seen: Mapping[str, str]) -> str | None:
 def is_valid_answer(
     answer: QuestionAnswer, question: Confirmation, digest: str, call_id: str, context: DecisionContext, now: datetime
 ) -> bool:
-    """Did somebody whose word counts here give this answer, to this question, under this digest?
+    """Did an approver give this answer, to this question, under this digest?
 
-    Without keys whoever writes to the namespace answers for anybody, so what the turn says is all that is known.
+    Where no approver has a key, anybody who can write to the namespace can answer, and the turn is believed.
     """
     decision = answer.decision
     if decision is None or not has_keys(context.approvers):
@@ -149,8 +149,7 @@ def is_valid_answer(
 
 
 def is_valid_grant(grant: Grant, context: DecisionContext, now: datetime) -> bool:
-    """Was this grant given in this turn or, unless it was for that one alone, in its session, by somebody whose word
-    counts here, for what it says?"""
+    """Was this grant given by an approver, for what it covers, in this turn or, if it lasts longer, in its session?"""
     try:
         given_in = ApprovalId.parse(grant.decision.approval_id).turn
         elsewhere = find_family(given_in) != find_family(context.turn_id)
@@ -163,7 +162,7 @@ def is_valid_grant(grant: Grant, context: DecisionContext, now: datetime) -> boo
 
 
 def may_grant_answer(grant: Grant, shown: Confirmation, context: DecisionContext) -> bool:
-    """May this grant answer this question: is it from somebody whose word the rule wants? A refusal is anybody's."""
+    """May this grant answer this question: has its giver the role that the rule demands? A refusal needs none."""
     if not grant.is_allowance:
         return True
     try:
@@ -174,7 +173,7 @@ def may_grant_answer(grant: Grant, shown: Confirmation, context: DecisionContext
 
 
 class GrantAnswer(NamedTuple):
-    """What a grant says to a call, and who gave it."""
+    """The answer of a grant to a call, and who gave it."""
 
     allows: bool
     rule: str
@@ -184,7 +183,7 @@ class GrantAnswer(NamedTuple):
     grant: str | None = None
     """The turn's grant; None for one that is kept in a file."""
     exact: bool = False
-    """It is about this very call, whatever is in it."""
+    """It covers exactly this call by its digest."""
 
 
 def find_grant_answer(
@@ -212,18 +211,18 @@ def _answer_from_grant(grant: Grant) -> GrantAnswer:
 def _answer_from_saved(rule: Rule) -> GrantAnswer:
     return GrantAnswer(
         allows=rule.decision is RuleEffect.ALLOW,
-        rule=f"kept: {rule.name}",
-        actor=Actor(kind="policy", name=f"kept: {rule.name}"),
-        message=f"Refused for good ({rule.name}: {rule.reason})",
+        rule=f"saved grant: {rule.name}",
+        actor=Actor(kind="policy", name=f"saved grant: {rule.name}"),
+        message=f"Refused by the saved grant {rule.name}: {rule.reason}",
     )
 
 
 def find_answer_in_parts(
     policy: Policy, subject: Subject, digest: str, grants: Iterable[Grant], saved: GrantSource | None, mode: Mode
 ) -> GrantAnswer | None:
-    """The rules and grants that cover a plain chain of commands together, each of them a part.
+    """The answer of rules and grants that together cover a plain chain of commands, each of them a part.
 
-    At most one grant of the turn, and none for a number of calls: a call uses up one.
+    At most one grant of the turn takes part, and none that is limited to a number of calls: a call uses up one.
     """
     whole = CandidateCall(subject).rebuilt_facts if subject.command is not None else None
     parts = whole.split_programs() if whole else ()
@@ -249,18 +248,18 @@ def find_answer_in_parts(
 
 
 def check_roles(policy: Policy, approvers: Collection[Approver]) -> None:
-    """BadInput when a rule wants the word of people whom there are not: such a call would wait for ever."""
+    """BadInput when a rule demands more approvers of a role than there are: its calls would wait for ever."""
     for role, wanted in policy.required_approvals.items():
         known = [approver.name for approver in approvers if role in approver.roles]
         if role is not None and len(known) < wanted:
             raise BadInput(
-                f"a rule wants {wanted} with the role {role!r}, and {len(known)} of the [[approvers]] hold it: "
-                "name them in the settings file (docs/how-to/approvers.md)"
+                f"a rule demands {wanted} approvers with the role {role!r}, and {len(known)} of the [[approvers]] "
+                "have it: name them in the settings file (docs/how-to/approvers.md)"
             )
 
 
 def has_keys(approvers: Collection[Approver]) -> bool:
-    """Does anybody have a key, so that nothing unsigned counts?"""
+    """Has an approver a key? Then only signed decisions count."""
     return any(approver.key is not None for approver in approvers)
 
 

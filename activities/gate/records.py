@@ -1,8 +1,8 @@
-"""What histories know by its digest alone, kept as text: definitions of tools, rules, hooks (S43).
+"""The texts of what histories name by digest: definitions of tools, rules, hooks, the catalogue (S43).
 
-A verdict in a history names the digest of the rules that gave it; whoever reads it months later wants the rules. Each
-text is written once, as the very bytes that its digest is over, under that digest: so it proves itself. A record that
-cannot be written costs the audit a text, and no call anything.
+A verdict in a history has the digest of the rules that gave it; an audit months later shows the rules. Each text is
+written once, as the bytes that its digest is over, under that digest: so it proves itself. A text that cannot be
+written is missing in audits, and fails no call.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class RecordFolder:
-    """A folder of texts by kind and digest."""
+    """A folder of recorded texts, by kind and digest."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._written_digests: set[str] = set()
-        """Digests of what this process has written, or found."""
+        """Digests of the texts that this process has written or found there."""
 
     def locate_file(self, kind: RecordKind, digest: str) -> Path:
-        """Where a text is, if it was kept."""
+        """The file of a text, whether it exists or not."""
         return self._folder / kind / f"{digest}.json"
 
     async def record_verdicts(self, gate: Gate, verdicts: Collection[Verdict]) -> None:
-        """Keep what these verdicts were given by. The same again costs nothing."""
+        """Record the texts that these verdicts were given by. Texts that are recorded already cost nothing."""
         tools = [each.bound.tool for each in verdicts if isinstance(each, Allow | Ask)]
         digests = {tool.definition for tool in tools} | {gate.rules_digest, gate.hooks.digest, gate.catalogue_digest}
         if digests <= self._written_digests:
@@ -52,11 +52,11 @@ class RecordFolder:
         try:
             self._written_digests |= await asyncio.to_thread(self._write_all, texts)
         except OSError as error:
-            _LOGGER.warning("What verdicts were given by is not kept for audits: %s", error.strerror)
+            _LOGGER.warning("Rules, hooks and tool definitions are not recorded for audits: %s", error.strerror)
 
     def _write_all(self, texts: list[tuple[RecordKind, Any]]) -> set[str]:
-        """The digests of what is kept now."""
-        kept = set()
+        """Write the texts that are not there yet; the digests of all of them."""
+        written = set()
         for kind, value in texts:
             data = encode_canonical(value)
             digest = hashlib.sha256(data).hexdigest()
@@ -65,5 +65,5 @@ class RecordFolder:
                 for made in (file.parent.parent, file.parent):
                     made.mkdir(mode=0o700, parents=True, exist_ok=True)
                 write_whole(file, data)
-            kept.add(digest)
-        return kept
+            written.add(digest)
+        return written

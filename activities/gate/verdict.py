@@ -42,9 +42,9 @@ HOW_TO_PROCEED = (
     "Unattended, it proceeds by a rule that allows it, or where the worker's settings say `yolo_asks = false`."
 )
 """What is said where nobody can be asked."""
-ALWAYS_ASKED = "Every call is asked about here (confirm = always), and no answer stands for another call."
+ALWAYS_ASKED = "Every call is asked about here (confirm = always), and no grant covers another call."
 YOLO_RULE = "destructive-commands-ask"
-SAVED_UNREADABLE = "The standing answers that were kept cannot be read, and one of them may refuse this."
+SAVED_UNREADABLE = "The saved grants cannot be read, and one of them may refuse this."
 
 
 @dataclass(frozen=True)

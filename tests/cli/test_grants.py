@@ -68,7 +68,7 @@ def test_S24_an_answer_is_kept_for_good_counts_in_the_next_turn_and_is_revoked(h
 
     home.start("kept-2", call("shell", command="echo kept"))
     home.seen("kept-2", kind="turn", after="completed")
-    assert f"let run by policy: kept: {rule.name}" in home.run("turn", "show", "kept-2").stdout
+    assert f"let run by policy: saved grant: {rule.name}" in home.run("turn", "show", "kept-2").stdout
     [kept] = home.json("grants")["saved"]
     assert (kept["id"], kept["allows"], kept["stands"]) == (rule.name, True, True)
     assert kept["covers"] == 'tool = ["shell"], command = ["echo kept $"]'
@@ -89,7 +89,7 @@ def test_S24_a_refusal_is_kept_for_good(home: Home, granted: Path) -> None:
     assert found["saved"]["file"] == str(granted)
     home.start("refused-next", call("shell", command="echo bad"))
     ended = home.seen("refused-next", call="b1c1", after="error")
-    assert ended["error"].startswith("denied: Refused for good")
+    assert ended["error"].startswith("denied: Refused by the saved grant")
     assert " refuses " in home.run("grants").stdout
 
 

@@ -250,7 +250,7 @@ async def test_S45_a_rule_can_want_a_role_or_somebody_other_than_the_requester(e
 async def test_S29_a_role_that_too_few_hold_is_an_error_before_anything_waits_for_it(engine: Engine) -> None:
     rules = '[[rule]]\ndecision = "ask"\ncommand = "touch **"\nrole = "release"\napprovals = 2\n'
     _with_keys(engine, rules)
-    with pytest.raises(BadInput, match="wants 2 with the role 'release', and 1 of the"):
+    with pytest.raises(BadInput, match="demands 2 approvers with the role 'release', and 1 of the"):
         HoldfastPlugin(engine.settings).build_activities(engine.client)
 
 

@@ -197,7 +197,7 @@ async def test_S24_an_answer_kept_in_a_file_counts_at_once_and_lifts_no_denial(e
         other = await engine.start(TurnInput(batches=((_shell("echo hi"), _shell("echo ho")),), interactive=False))
         kept, denied = (await other.result()).responses
         call = await other.fetch_call("b1c1")
-        assert (kept.status, call.rule) == ("success", f"kept: {name}")
+        assert (kept.status, call.rule) == ("success", f"saved grant: {name}")
         assert denied.status == "error"
         remove_grant(file, name)
         last = await engine.start(TurnInput(batches=((_shell("echo hi"),),), interactive=False))

@@ -152,7 +152,7 @@ async def test_S24_an_answer_saved_on_one_host_counts_on_another_and_is_listed_a
         assert "for every host that shares it" in told.sentence
         assert "s3cret" not in told.sentence
         assert not one.settings.grants_file.exists()
-        assert await counts(two, "echo shared", "success") == ("success", f"kept: {name}")
+        assert await counts(two, "echo shared", "success") == ("success", f"saved grant: {name}")
         async with open_grant_store(two.settings) as keeper:
             [rule] = (await keeper.list_grants()).shared
             assert (rule.name, (rule.reason or "").split(" for ")[0]) == (name, f"given by ana on {_today()}")
@@ -182,7 +182,7 @@ async def test_S24_what_a_hosts_own_file_holds_goes_on_counting_there_and_is_mov
             found = await keeper.list_grants()
         assert (len(moved), found.own, {rule.name for rule in found.shared}) == (2, (), set(moved))
         await counts(two, "echo own", "success")
-        assert "Refused for good" in await _refusal(two)
+        assert "Refused by the saved grant" in await _refusal(two)
 
 
 @asynccontextmanager
@@ -224,7 +224,7 @@ async def test_S24_with_its_database_down_saved_answers_allow_nothing_and_somebo
             began = time.monotonic()
             assert (await counts(two, "echo saved", "asked"))[1].endswith(module.UNREACHABLE_NOTE)
             assert time.monotonic() - began < 20, "nobody waits for what does not answer"
-            assert "Refused for good" in await _refusal(two), "what was refused stays refused"
+            assert "Refused by the saved grant" in await _refusal(two), "what was refused stays refused"
         finally:
             await asyncio.to_thread(running.start)
         await counts(two, "echo saved", "success")

@@ -237,10 +237,10 @@ def test_S24_policy_explain_knows_the_answers_that_are_kept(empty: Home) -> None
     file = Settings(data=empty.data).grants_file
     save_grant(file, Rule.model_validate({"decision": "allow", "tool": "shell", "command": "make $", "name": "yes"}))
     save_grant(file, Rule.model_validate({"decision": "deny", "tool": "weather", "name": "no"}))
-    assert explained(empty, "shell", {"command": "make"})["foreseen"]["by"] == "kept: yes"
+    assert explained(empty, "shell", {"command": "make"})["foreseen"]["by"] == "saved grant: yes"
     assert explained(empty, "shell", {"command": "make x"})["foreseen"]["decision"] == "ask"
     refused = explained(empty, "weather", {})["foreseen"]
-    assert (refused["decision"], refused["by"]) == ("deny", "kept: no")
+    assert (refused["decision"], refused["by"]) == ("deny", "saved grant: no")
 
 
 def test_S27_policy_explain_judges_in_a_mode_that_is_permitted(empty: Home) -> None:
