@@ -32,7 +32,7 @@ from holdfast.domain.calls.tool import Invocation
 from holdfast.domain.calls.verdicts import BoundCall, Deny, Reject
 from holdfast.domain.content import CallError
 from holdfast.domain.context import Context, names_tool, select_context
-from holdfast.domain.turn.activity_io import TurnFacts
+from holdfast.domain.turn.activity_io import JudgementFacts
 from holdfast.util.suggestions import did_you_mean
 from holdfast.util.text import drop_surrogates, shorten_text
 
@@ -40,7 +40,7 @@ ARGUMENTS_LIMIT = 1_048_576
 """Bytes of one call's arguments."""
 
 
-class CallContext(TurnFacts):
+class CallContext(JudgementFacts):
     """The facts of its turn that one call is judged by, and which call it is.
 
     `grants` are those that `Gate.select_valid_grants` let through.

@@ -34,7 +34,7 @@ class CallToValidate(Data):
     """The digest under which it is asked about: no verdict is needed that would ask the same."""
 
 
-class TurnFacts(Data):
+class JudgementFacts(Data):
     """The facts of a turn that its calls are judged by, the same when they are validated and when they execute."""
 
     seen: dict[str, str] = Field(default_factory=dict)
@@ -54,7 +54,7 @@ class TurnFacts(Data):
     confirm: Confirming = Confirming.POLICY
 
 
-class ValidateInput(TurnFacts):
+class ValidateInput(JudgementFacts):
     """Input of the activity `holdfast.validate`: the calls of a batch."""
 
     calls: tuple[CallToValidate, ...]
@@ -81,7 +81,7 @@ class ValidateResult(Data):
     """Nothing was judged: hooks, or tools whose own check may take long, must not hold a workflow task open."""
 
 
-class ExecuteInput(TurnFacts):
+class ExecuteInput(JudgementFacts):
     """Input of the activity `holdfast.execute`: one call, and what allows it."""
 
     call_id: str

@@ -22,7 +22,7 @@ from holdfast.domain.calls.call import Call, CallRequest, Editing, Status
 from holdfast.domain.calls.decision_checks import DecisionContext, check_decision, get_offer
 from holdfast.domain.calls.events import shorten_line
 from holdfast.domain.modes import Mode
-from holdfast.domain.turn.activity_io import CallToValidate, ExecuteInput, TurnFacts, ValidateInput, ValidateResult
+from holdfast.domain.turn.activity_io import CallToValidate, ExecuteInput, JudgementFacts, ValidateInput, ValidateResult
 from holdfast.domain.turn.batch_queue import BatchQueue
 from holdfast.domain.turn.carryover import RunCarryover, TurnMemory
 from holdfast.domain.turn.event_log import EventLog
@@ -235,8 +235,8 @@ class DecisionLog:
         """Keep the grants that were given in a delegated turn, which began with those of `before`."""
         self.is_stale = self.grants.adopt_grants(grants, before) or self.is_stale
 
-    def _build_facts(self, seen: Mapping[str, str], grants: tuple[Grant, ...]) -> TurnFacts:
-        return TurnFacts(
+    def _build_facts(self, seen: Mapping[str, str], grants: tuple[Grant, ...]) -> JudgementFacts:
+        return JudgementFacts(
             seen=dict(seen),
             mode=self.mode,
             interactive=self._input.interactive,

@@ -8,7 +8,7 @@ from holdfast.domain.calls.call import CallRequest
 from holdfast.domain.calls.tool import Effect, ToolRef
 from holdfast.domain.calls.verdicts import Allow, BoundCall
 from holdfast.domain.modes import Confirming, Mode
-from holdfast.domain.turn.activity_io import ExecuteInput, TurnFacts, ValidateInput, ValidateResult
+from holdfast.domain.turn.activity_io import ExecuteInput, JudgementFacts, ValidateInput, ValidateResult
 from holdfast.domain.turn.turn_io import TurnInput
 from holdfast.domain.turn.turn_state import TurnState
 
@@ -17,7 +17,7 @@ FACTS = {"seen", "mode", "interactive", "grants", "tainted", "requester", "conte
 
 def test_facts_of_a_turn_stand_beside_the_other_fields_of_both_inputs() -> None:
     """The names are in histories: flat, as they have always been."""
-    assert set(TurnFacts.model_fields) == FACTS
+    assert set(JudgementFacts.model_fields) == FACTS
     assert set(ValidateInput.model_fields) - FACTS == {"calls", "approval_seconds"}
     own = {"call_id", "bound", "run", "pause", "begun", "stop", "approvals", "shown", "wrote", "expired"}
     assert set(ExecuteInput.model_fields) - FACTS == own
