@@ -10,7 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 MAX_UNKNOWN_FIELDS = 2_000
 """Fields that a message may have beyond twice those that there are: a misspelt one is named, a flood of them is not."""
@@ -23,6 +31,16 @@ class Data(BaseModel):
     """Frozen data of our own."""
 
     model_config = ConfigDict(frozen=True)
+
+
+class Variant(Data):
+    """One of several shapes of data that are told apart by their `kind`, which payloads never leave out."""
+
+    kind: str
+
+    @model_serializer(mode="wrap")
+    def _write_kind(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {"kind": self.kind, **write(self)}
 
 
 class Message(BaseModel):

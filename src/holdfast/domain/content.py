@@ -23,7 +23,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, JsonValue
 
 from holdfast.domain.background_commands import CommandState
-from holdfast.domain.base import Data
+from holdfast.domain.base import Data, Variant
 from holdfast.domain.context import ContextChange
 from holdfast.util.json_values import is_too_deep
 from holdfast.util.text import drop_surrogates, escape_controls
@@ -54,7 +54,7 @@ def _check_writable(value: JsonValue) -> JsonValue:
     return value if text.isascii() else json.loads(drop_surrogates(text))
 
 
-class TextPart(Data):
+class TextPart(Variant):
     """Text for the model."""
 
     kind: Literal["text"] = "text"
@@ -63,7 +63,7 @@ class TextPart(Data):
     """The file with all of it, when `text` is only the two ends; empty when it could not be kept."""
 
 
-class DataPart(Data):
+class DataPart(Variant):
     """A structured result: any JSON value."""
 
     kind: Literal["data"] = "data"
@@ -75,7 +75,7 @@ class DataPart(Data):
         return json.dumps(self.value, ensure_ascii=False)
 
 
-class BlobPart(Data):
+class BlobPart(Variant):
     """Bytes that are no text: an image, a document, a sound. They are kept in a file and travel by reference."""
 
     kind: Literal["blob"] = "blob"

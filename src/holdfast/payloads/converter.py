@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic_core import SchemaSerializer
+from pydantic_core.core_schema import CoreConfig, any_schema
 from temporalio.api.common.v1 import Payload
 from temporalio.api.sdk.v1 import ExternalStorageReference
 from temporalio.contrib.pydantic import PydanticJSONPlainPayloadConverter, pydantic_data_converter
@@ -51,6 +53,21 @@ _REASONS = {
 }
 
 
+class LeanJson(PydanticJSONPlainPayloadConverter):
+    """Pydantic's JSON without fields that have their default: whoever reads it takes the default."""
+
+    def to_payload(self, value: Any) -> Payload | None:
+        """See the base class."""
+        return Payload(
+            metadata={"encoding": self.encoding.encode()}, data=_SERIALIZER.to_json(value, exclude_defaults=True)
+        )
+
+
+_SERIALIZER = SchemaSerializer(any_schema(), CoreConfig(ser_json_inf_nan="constants"))
+_JSON = LeanJson()
+"""One for all: Temporal makes a payload converter for every activity, and this one remembers how each type is read."""
+
+
 class HoldfastPayloadConverter(CompositePayloadConverter):
     """The default converters with pydantic's JSON. A value without a type that cannot be parsed is `Unreadable`.
 
@@ -59,10 +76,9 @@ class HoldfastPayloadConverter(CompositePayloadConverter):
     """
 
     def __init__(self) -> None:
-        json = PydanticJSONPlainPayloadConverter()
         super().__init__(
             *(
-                json if converter.encoding == json.encoding else converter
+                _JSON if converter.encoding == _JSON.encoding else converter
                 for converter in DefaultPayloadConverter.default_encoding_payload_converters
             )
         )

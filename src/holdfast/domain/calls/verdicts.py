@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue
 
 from holdfast.domain.approvals.approval import Actor, Confirmation
-from holdfast.domain.base import Data
+from holdfast.domain.base import Data, Variant
 from holdfast.domain.calls.tool import ToolRef
 from holdfast.domain.content import CallError, Part, Result, Text
 
@@ -49,7 +49,7 @@ class BoundCall(Data):
     """Names of the hooks that did."""
 
 
-class Allow(Data):
+class Allow(Variant):
     """The call may run without asking."""
 
     kind: Literal["allow"] = "allow"
@@ -63,7 +63,7 @@ class Allow(Data):
     """What the call would change, where its tool tells."""
 
 
-class Ask(Data):
+class Ask(Variant):
     """A person has to say."""
 
     kind: Literal["ask"] = "ask"
@@ -73,7 +73,7 @@ class Ask(Data):
     confirmation: Confirmation
 
 
-class Deny(Data):
+class Deny(Variant):
     """Policy, a hook or a person's standing refusal forbids the call."""
 
     kind: Literal["deny"] = "deny"
@@ -86,7 +86,7 @@ class Deny(Data):
     """Of a call that a person's standing answer refuses: what it would change, where its tool tells."""
 
 
-class Reject(Data):
+class Reject(Variant):
     """The call cannot run at all: unknown tool, invalid arguments, or validation itself broke."""
 
     kind: Literal["reject"] = "reject"
@@ -96,7 +96,7 @@ class Reject(Data):
 Verdict = Annotated[Allow | Ask | Deny | Reject, Field(discriminator="kind")]
 
 
-class Finished(Data):
+class Finished(Variant):
     """The tool ran and gave a result."""
 
     kind: Literal["finished"] = "finished"
@@ -107,7 +107,7 @@ class Finished(Data):
     """Why the turn is to end, when a hook says so."""
 
 
-class Failed(Data):
+class Failed(Variant):
     """The tool ran and failed; what it had put out is kept."""
 
     kind: Literal["failed"] = "failed"
@@ -117,7 +117,7 @@ class Failed(Data):
     stop_turn: str | None = None
 
 
-class Stopped(Data):
+class Stopped(Variant):
     """The tool heard of a stop and obeyed; what it had put out is kept."""
 
     kind: Literal["stopped"] = "stopped"
@@ -125,7 +125,7 @@ class Stopped(Data):
     parts: tuple[Part, ...] = ()
 
 
-class Lost(Data):
+class Lost(Variant):
     """Nobody can say whether the tool ran: its worker is gone."""
 
     kind: Literal["lost"] = "lost"
@@ -135,14 +135,14 @@ class Lost(Data):
     """The tool may be repeated, so the loss is an ordinary error and not an unknown outcome."""
 
 
-class NeedsApprovalAgain(Data):
+class NeedsApprovalAgain(Variant):
     """Nothing ran: what the executing worker would run is not what was approved. Here is its own verdict."""
 
     kind: Literal["reconsider"] = "reconsider"
     verdict: Verdict
 
 
-class QuestionRaised(Data):
+class QuestionRaised(Variant):
     """The tool ended in the middle of its work, and goes on from its state when a person has answered."""
 
     kind: Literal["asks"] = "asks"

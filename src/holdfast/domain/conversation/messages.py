@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, NonNegativeInt
 
-from holdfast.domain.base import Data, Message, max_items
+from holdfast.domain.base import Data, Message, Variant, max_items
 from holdfast.domain.calls.call import CallRequest, Calls
 from holdfast.domain.content import Response
 
@@ -84,14 +84,14 @@ class ModelChoice(Message):
         return (self.name, *self.fallbacks)
 
 
-class UserMessage(Data):
+class UserMessage(Variant):
     """What the user said."""
 
     kind: Literal["user"] = "user"
     text: str
 
 
-class AssistantMessage(Data):
+class AssistantMessage(Variant):
     """What the model said. `call_ids` are the engine's ids of its calls, in order."""
 
     kind: Literal["assistant"] = "assistant"
@@ -102,7 +102,7 @@ class AssistantMessage(Data):
     """What its provider is given back with it."""
 
 
-class ToolMessage(Data):
+class ToolMessage(Variant):
     """The responses to the calls of the assistant message before it: every one, once, in order."""
 
     kind: Literal["tool"] = "tool"
