@@ -10,6 +10,7 @@ from holdfast.activities.execution.ask_person import QuestionSender
 from holdfast.activities.execution.effect_runner import EffectRunner
 from holdfast.activities.execution.finish_call import resolve_context_change, share_outputs
 from holdfast.activities.execution.live_run import LiveRuns
+from holdfast.activities.execution.quick_reads import QuickReads
 from holdfast.activities.execution.run_tool import run_with_heartbeats
 from holdfast.activities.gate.gate import Gate
 from holdfast.activities.gate.prepare_call import CallContext
@@ -46,6 +47,7 @@ class ToolActivities:
         self._outputs = outputs
         self._records = records
         self._executor = CallExecutor(gate, outputs, live, effect_runner, questions, turn_starts)
+        self._quick_reads = QuickReads(outputs, live, gate.workspace)
 
     @activity.defn(name="holdfast.validate")
     async def validate(self, input: ValidateInput) -> ValidateResult:
@@ -53,6 +55,7 @@ class ToolActivities:
 
         As a local activity it judges no batch that may take long, and names the reason in `needs_time`: the workflow
         task is open meanwhile, so that the turn hears nobody, and a timeout would ask every hook a second time.
+        It runs what merely reads at once, where the input says so.
         """
         if activity.info().is_local:
             slow = self._gate.find_slow_part(call.request.tool for call in input.calls)
@@ -60,15 +63,18 @@ class ToolActivities:
                 return ValidateResult(verdicts={}, approvers=None, needs_time=slow)
         context = CallContext(**dict(input), turn_id=activity.info().workflow_id or "")
         try:
-            verdicts = await run_with_heartbeats(self._gate.judge_batch(input.calls, context))
+            judgements = await run_with_heartbeats(self._gate.judge_batch(input.calls, context))
         except Exception as error:
             if activity.info().attempt < JUDGING_ATTEMPTS:
                 raise
             raise ApplicationError(exception_text(error), type=type(error).__name__, non_retryable=True) from error
+        verdicts = {id: judgement.verdict for id, judgement in judgements.items()}
         if self._records:
             await self._records.record_verdicts(self._gate, list(verdicts.values()))
+        run_now = input.run_reads and activity.info().is_local and len(judgements) == len(input.calls)
         return ValidateResult(
             verdicts=verdicts,
+            outcomes=await self._quick_reads.run(context.turn_id, judgements, input.context) if run_now else {},
             catalogue=self._gate.catalogue_digest,
             policy=self._gate.rules_digest,
             hooks=self._gate.hooks.digest,

@@ -21,7 +21,8 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.domain.base import describe_problems
     from holdfast.domain.calls.batch import start_calls
     from holdfast.domain.calls.call import Call
-    from holdfast.domain.calls.scheduling import list_startable
+    from holdfast.domain.calls.scheduling import list_startable, may_run_at_once
+    from holdfast.domain.calls.verdicts import ExecutionOutcome
     from holdfast.domain.turn.activity_io import CallToValidate, ValidateResult
     from holdfast.domain.turn.decision_log import build_bound_request
     from holdfast.domain.turn.ids import ID_MARK
@@ -53,6 +54,8 @@ class TurnWorkflow(TurnHandlers):
     def __init__(self, *inputs: Any) -> None:
         self._dropped = DroppedSignals()
         self._running: dict[str, Any] = {}
+        self._outcomes: dict[str, ExecutionOutcome] = {}
+        """Of reads that ran with their validation and are not started yet."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._defect: BaseException | None = None
         self._bad_input: str | None = None
@@ -177,7 +180,10 @@ class TurnWorkflow(TurnHandlers):
         batch, unjudged = self._state.queue.active_batch, self._state.queue.active_batch.unvalidated_calls
         self._state.decisions.is_stale = self._state.decisions.is_stale and len(unjudged) < len(batch)
         calls = tuple(CallToValidate(id=call.id, request=call.request) for call in unjudged)
-        self._state.apply_verdicts(batch.id, await self._fetch_verdicts(calls))
+        whole = may_run_at_once(batch, self._state.input.plan) and not self._state.queue.stop
+        result = await self._fetch_verdicts(calls, run_reads=whole)
+        self._outcomes = dict(result.outcomes)
+        self._state.apply_verdicts(batch.id, result)
 
     async def _validate_change(self, call: Call) -> None:
         change = CallToValidate(id=call.id, request=build_bound_request(call), change=call.changing)
@@ -189,8 +195,9 @@ class TurnWorkflow(TurnHandlers):
             self._state.reapply_verdicts(before, await self._fetch_verdicts(calls))
         self._state.executions.has_moved = False
 
-    async def _fetch_verdicts(self, calls: tuple[CallToValidate, ...]) -> ValidateResult:
-        result = await validate_calls(self._state.decisions.build_validate_input(calls), has_hooks=self._has_hooks)
+    async def _fetch_verdicts(self, calls: tuple[CallToValidate, ...], *, run_reads: bool = False) -> ValidateResult:
+        input = self._state.decisions.build_validate_input(calls, run_reads=run_reads)
+        result = await validate_calls(input, has_hooks=self._has_hooks)
         self._has_hooks = self._has_hooks or result.needs_time == "hooks"
         return result
 
@@ -199,8 +206,11 @@ class TurnWorkflow(TurnHandlers):
         calls = () if moved else list_startable(queue.active_batch, self._state.input.plan)
         if calls:
             queue.update_batch(start_calls(queue.active_batch, {call.id for call in calls}, workflow.now()))
+        outcomes, self._outcomes = self._outcomes, {}  # what is not used now is out of date, and reads run again
         for call in calls:
-            if not (call.pause and call.pause.held):  # its tool waits where it runs, and hears the answer there
+            if outcome := outcomes.get(call.id):
+                self._state.apply_outcome(call.id, outcome)
+            elif not (call.pause and call.pause.held):  # its tool waits where it runs, and hears the answer there
                 self._spawn_task(self._execute_call(call))
 
     def _signal_children(self, signal: str, body: Any) -> None:

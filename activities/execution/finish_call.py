@@ -107,9 +107,17 @@ async def share_outputs(outputs: OutputStore, turn: str, outcome: ExecutionOutco
 
     The outcome is what hooks left: nothing else is shared. Where sharing fails, the outputs are on this host alone.
     """
-    parts = tuple(part for part in _list_parts(outcome) if not isinstance(part, DataPart) and part.whole)
-    if parts and outputs.shared_outputs is not None:
-        await _run_through_stops(_share_parts(outputs, turn, parts))
+    if needs_sharing(outputs, outcome):
+        await _run_through_stops(_share_parts(outputs, turn, _list_saved_parts(outcome)))
+
+
+def needs_sharing(outputs: OutputStore, outcome: ExecutionOutcome) -> bool:
+    """Has it saved outputs, and is there a place where workers of other hosts read them?"""
+    return outputs.shared_outputs is not None and bool(_list_saved_parts(outcome))
+
+
+def _list_saved_parts(outcome: ExecutionOutcome) -> tuple[Part, ...]:
+    return tuple(part for part in _list_parts(outcome) if not isinstance(part, DataPart) and part.whole)
 
 
 async def _share_parts(outputs: OutputStore, turn: str, parts: tuple[Part, ...]) -> None:

@@ -88,7 +88,7 @@ async def run_tool(invocation: Invocation, run: LiveRun, *, seconds: float, outp
         return await _end_timed_out(tool, run, seconds, outputs)
     if stopping == WORKER_SHUTDOWN and (not tool.done() or tool.cancelled()):
         raise build_unfinished(WORKER_SHUTDOWN)
-    outcome = _build_outcome(tool, run, stopping, outputs)
+    outcome = build_tool_outcome(tool, run, stopping, outputs)
     if run.attempt > 1 and isinstance(outcome, Finished | Failed):
         return outcome.model_copy(update={"attempts": run.attempt})
     return outcome
@@ -170,7 +170,8 @@ async def _end_timed_out(
         if not tool.done():
             activity.heartbeat(run.build_heartbeat())
     if tool.done() and not tool.cancelled() and tool.exception() is None:
-        return _build_outcome(tool, run, None, outputs)  # it finished after all: a result is worth more than an error
+        # it finished after all: a result is worth more than an error
+        return build_tool_outcome(tool, run, None, outputs)
     message = f"The call was stopped: it ran longer than its limit of {seconds:g} seconds"
     left = "" if tool.done() else ". It did not stop, and may still be running"
     return Failed(
@@ -178,9 +179,10 @@ async def _end_timed_out(
     )
 
 
-def _build_outcome(
+def build_tool_outcome(
     tool: asyncio.Task[object], run: LiveRun, stopping: str | None, outputs: OutputStore
 ) -> ExecutionOutcome:
+    """What became of a tool; `stopping` is why it was told to stop, if it was."""
     partial = outputs.bound_parts(run.build_partial_parts())
     if not tool.done():
         left = "The call did not stop when told to; it may still be running"
@@ -195,15 +197,13 @@ def _build_outcome(
             reason=exception_text(unknown, 4_000), parts=outputs.bound_parts(tuple(unknown.parts)) or partial
         )
     try:
-        return _build_tool_outcome(tool, outputs, partial)
+        return _read_result(tool, outputs, partial)
     except Exception as error:  # it has run: failing here would run it again
         message = f"The tool ran, but its result cannot be used: {exception_text(error)}"
         return Failed(error=CallError(type="bad_result", message=message), parts=partial)
 
 
-def _build_tool_outcome(
-    tool: asyncio.Task[object], outputs: OutputStore, partial: tuple[Part, ...]
-) -> ExecutionOutcome:
+def _read_result(tool: asyncio.Task[object], outputs: OutputStore, partial: tuple[Part, ...]) -> ExecutionOutcome:
     error = tool.exception()
     if error is None:
         return Finished(result=outputs.bound_result(tool.result()))

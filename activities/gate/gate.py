@@ -124,15 +124,15 @@ class Gate:
             return Judgement(refused.verdict)
         return Judgement(verdict, granted.prepared.invocation, entry.tool.retries)
 
-    async def judge_batch(self, calls: Collection[CallToValidate], context: CallContext) -> dict[str, Verdict]:
-        """One verdict per call; none for a call that is asked about as it was known to be.
+    async def judge_batch(self, calls: Collection[CallToValidate], context: CallContext) -> dict[str, Judgement]:
+        """One judgement per call; none for a call that is asked about as it was known to be.
 
         A grant that is good for two calls answers the first two that it covers, and no third (S24). `context` is that
         of all of them, with the grants of the turn.
         """
         grants = self.select_valid_grants(context.grants, context.turn_id)
         room = {grant.id: grant.decision.uses - grant.used for grant in grants if grant.decision.uses is not None}
-        verdicts: dict[str, Verdict] = {}
+        judgements: dict[str, Judgement] = {}
         left = list(calls)
         while left:
             known = {"grants": tuple(grant for grant in grants if room.get(grant.id, 1) > 0)}
@@ -142,12 +142,10 @@ class Gate:
                     for call in left
                 )
             )
-            verdicts |= {call.id: judgement.verdict for call, judgement in zip(left, judged, strict=True)}
-            left = [call for call in left if not _take_grant_use(verdicts[call.id], room)]
+            judgements |= {call.id: judgement for call, judgement in zip(left, judged, strict=True)}
+            left = [call for call in left if not _take_grant_use(judgements[call.id].verdict, room)]
         asked = {call.id: call.known for call in calls}
-        return {
-            call_id: verdict for call_id, verdict in verdicts.items() if not _is_known_question(verdict, asked[call_id])
-        }
+        return {id: one for id, one in judgements.items() if not _is_known_question(one.verdict, asked[id])}
 
     def limit_mode(self, mode: Mode) -> Mode:
         """The mode that counts when a turn wishes for this one. Planning loosens nothing, and is anybody's."""

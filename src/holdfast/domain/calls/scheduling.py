@@ -66,6 +66,12 @@ def list_startable(batch: Batch, plan: Plan | None = None) -> tuple[Call, ...]:
     return (*(call for call in at_work if call.status is Status.SCHEDULED), *taken)
 
 
+def may_run_at_once(batch: Batch, plan: Plan) -> bool:
+    """Would all calls of a batch begin at once, if they merely read and rules allowed every one of them?"""
+    unjudged = len(batch.unvalidated_calls) == len(batch.calls)
+    return batch.complete and unjudged and len(batch.calls) <= min(MAX_EXECUTING, plan.parallel) and not plan.on_error
+
+
 def is_concurrency_safe(call: Call) -> bool:
     """May it run beside others that are safe?"""
     return call.bound is not None and call.bound.concurrency_safe

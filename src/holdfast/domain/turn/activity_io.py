@@ -13,7 +13,7 @@ from holdfast.domain.approvals.approval import Approver, Confirmation, Decision
 from holdfast.domain.approvals.grants import Grant
 from holdfast.domain.base import Data, Message
 from holdfast.domain.calls.call import CallRequest, PendingQuestion
-from holdfast.domain.calls.verdicts import BoundCall, Verdict
+from holdfast.domain.calls.verdicts import BoundCall, ExecutionOutcome, Verdict
 from holdfast.domain.context import Context
 from holdfast.domain.conversation.compaction import ConversationCut
 from holdfast.domain.conversation.messages import Usage
@@ -59,12 +59,16 @@ class ValidateInput(JudgementFacts):
 
     calls: tuple[CallToValidate, ...]
     approval_seconds: float | None = None
+    run_reads: bool = False
+    """The calls are a whole batch, which is ready as soon as rules allow all of it: reads may run at once."""
 
 
 class ValidateResult(Data):
     """Its answer: one verdict per call, by call id."""
 
     verdicts: dict[str, Verdict]
+    outcomes: dict[str, ExecutionOutcome] = Field(default_factory=dict)
+    """Of reads that ran at once."""
     catalogue: str = ""
     """The digest of all the tools the judging worker had."""
     policy: str = ""

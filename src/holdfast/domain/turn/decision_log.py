@@ -67,10 +67,11 @@ class DecisionLog:
 
     # Inputs of the activities
 
-    def build_validate_input(self, calls: tuple[CallToValidate, ...]) -> ValidateInput:
-        """The input of the activity that validates these calls."""
+    def build_validate_input(self, calls: tuple[CallToValidate, ...], *, run_reads: bool = False) -> ValidateInput:
+        """The input of the activity that validates these calls, and with `run_reads` runs what merely reads."""
         facts = self._build_facts(self._executions.seen, self.grants.restore_uses(self._list_used_grants(calls)))
-        return ValidateInput(**dict(facts), calls=calls, approval_seconds=self._input.approval_seconds)
+        limit = self._input.approval_seconds
+        return ValidateInput(**dict(facts), calls=calls, approval_seconds=limit, run_reads=run_reads)
 
     def build_execute_input(self, call: Call, *, begun: bool = False, stop: bool = False) -> ExecuteInput:
         """The input of the activity that executes this call, or, with `stop`, that stops what is left of it."""

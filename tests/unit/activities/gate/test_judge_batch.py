@@ -56,13 +56,13 @@ async def test_S24_uses_are_never_overdrawn(
         for place, command in enumerate(commands, start=1)
     ]
     found = await gate.judge_batch(calls, CallContext(grants=tuple(grants), turn_id="turn"))
-    assert answers(found) == expected
+    assert answers({id: judgement.verdict for id, judgement in found.items()}) == expected
 
 
 async def test_what_is_asked_about_as_it_was_known_needs_no_verdict(tmp_path: Path) -> None:
     gate = Gate(Registry([Shell(OutputStore(tmp_path))]), tmp_path)
     call = CallToValidate(id="b1c1", request=CallRequest(tool="shell", arguments={"command": "echo a"}))
-    [verdict] = (await gate.judge_batch([call], CallContext())).values()
+    [(verdict, *_)] = (await gate.judge_batch([call], CallContext())).values()
     assert isinstance(verdict, Ask)
     for known, count in ((verdict.bound.digest, 0), ("another", 1)):
         assert len(await gate.judge_batch([call.model_copy(update={"known": known})], CallContext())) == count
