@@ -155,10 +155,11 @@ class TurnWorkflow(TurnHandlers):
             if judging is None or judging.done():
                 judging = self._start_validation()
             self._deadlines.schedule_wake()
-            self._start_ready_calls()
+            ended = self._start_ready_calls()
             self._stop_calls()
             self._inbox.publish()
-            await self._wait_for_change()
+            if not ended:
+                await self._wait_for_change()
             self._state.apply_limits()
         self._deadlines.cancel_wake()
         self._inbox.publish()
@@ -201,7 +202,8 @@ class TurnWorkflow(TurnHandlers):
         self._has_hooks = self._has_hooks or result.needs_time == "hooks"
         return result
 
-    def _start_ready_calls(self) -> None:
+    def _start_ready_calls(self) -> bool:
+        """Start what may begin now; True when reads that ran with their validation have ended with it."""
         queue, moved = self._state.queue, self._state.executions.has_moved
         calls = () if moved else list_startable(queue.active_batch, self._state.input.plan)
         if calls:
@@ -212,6 +214,7 @@ class TurnWorkflow(TurnHandlers):
                 self._state.apply_outcome(call.id, outcome)
             elif not (call.pause and call.pause.held):  # its tool waits where it runs, and hears the answer there
                 self._spawn_task(self._execute_call(call))
+        return bool(outcomes)
 
     def _signal_children(self, signal: str, body: Any) -> None:
         for child in list(self._running.values()):
