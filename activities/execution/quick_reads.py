@@ -21,6 +21,7 @@ from holdfast.activities.process.output_store import OutputStore
 from holdfast.domain.calls.tool import Effect
 from holdfast.domain.calls.verdicts import Allow, BoundCall, ExecutionOutcome
 from holdfast.domain.context import Context
+from holdfast.telemetry.activity import name_call
 
 QUICK_SECONDS = 0.2
 """How long the reads of a batch may hold up the workflow task: signals, updates and queries wait meanwhile."""
@@ -74,9 +75,12 @@ class QuickReads:
         bound, invocation = _find_bound(judgement), judgement.invocation
         assert invocation, "it was just there"
         key = EffectKey(turn=turn_id, call=call_id, digest=bound.digest)
-        with self._live.track_run(
-            turn_id, call_id, workspace=self._workspace, effect_key=key.id, is_unasked=True
-        ) as run:
+        with (
+            name_call(call_id, bound.tool.name),
+            self._live.track_run(
+                turn_id, call_id, workspace=self._workspace, effect_key=key.id, is_unasked=True
+            ) as run,
+        ):
             tool = start_tool(invocation, run, bound.timeout_seconds, judgement.retries)
             await asyncio.wait({tool})
             return build_tool_outcome(tool, run, None, self._outputs)

@@ -60,13 +60,14 @@ async def test_S18_one_tool_stops_at_the_users_word_and_one_finishes_first(both:
         assert view.interruptible is False
         await turn.interrupt("Not that one", by="ana")
         await wait_until(lambda: _ended(turn, "b1c1"))
-        assert stage.timeline == ["+a", "+b", "!a"]
+        assert sorted(stage.timeline[:2]) == ["+a", "+b"]  # side by side, in whatever order
+        assert stage.timeline[2:] == ["!a"]
         assert not await _ended(turn, "b1c2")
         stage.go("b")
         result = await turn.result()
         messages = await _messages(both, turn)
         events = (await turn.fetch_events()).events
-    assert stage.timeline == ["+a", "+b", "!a", "-b"]
+    assert stage.timeline[2:] == ["!a", "-b"]
     assert result.text == "Now the other."
     assert messages == [
         "user: Go",

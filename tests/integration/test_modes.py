@@ -75,7 +75,7 @@ async def test_S27_what_is_no_mode_is_refused(engine: Engine) -> None:
     async with engine.worker():
         turn = await engine.start(TurnInput(batches=((RUN,),)))
         await wait_until(lambda: waiting(turn))
-        with pytest.raises(BadInput, match="'anything' is no mode: say default, auto_edit, plan or yolo"):
+        with pytest.raises(BadInput, match="unknown mode 'anything': use default, auto_edit, plan or yolo"):
             await turn.set_mode("anything")
         await turn.cancel()
         await turn.result()

@@ -16,7 +16,7 @@ from holdfast.workflows.turn import TurnWorkflow
 async def test_the_workflow_module_is_sandboxed_and_its_imports_are_all_named(workflow_class: type) -> None:
     """Nothing outside the passed-through block may be imported from outside the sandbox."""
     policy = dataclasses.replace(
-        SandboxRestrictions.default.with_passthrough_modules("cryptography"),
+        SandboxRestrictions.default.with_passthrough_modules("cryptography", "lazy_loader"),
         import_notification_policy=workflow.SandboxImportNotificationPolicy.RAISE_ON_UNINTENTIONAL_PASSTHROUGH,
     )
     SandboxedWorkflowRunner(restrictions=policy).prepare_workflow(workflow._Definition.must_from_class(workflow_class))

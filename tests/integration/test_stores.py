@@ -240,7 +240,7 @@ def test_a_package_that_is_missing_is_told_with_what_to_install(
     kind: str, package: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.delitem(sys.modules, f"holdfast.{kind}", raising=False)
+    monkeypatch.delitem(sys.modules, f"holdfast.payloads.{kind}", raising=False)
     table = {"kind": kind, kind: {"bucket": "abc"}}
     with pytest.raises(BadInput, match=rf"pip install 'holdfast\[{kind}\]'"):
         build_buckets(replace(engine.settings, storage=StorageSettings.model_validate(table)))

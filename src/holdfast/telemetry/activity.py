@@ -105,6 +105,13 @@ class ObservedActivity(ActivityInboundInterceptor):
 
 
 @contextmanager
+def name_call(call_id: str, tool: str) -> Iterator[None]:
+    """Log lines from in here are about this call."""
+    with _set_variable(_CALL, {**(_CALL.get() or {}), "holdfast.call.id": call_id, "holdfast.tool": tool}):
+        yield
+
+
+@contextmanager
 def record_span(name: str, **about: str | int) -> Iterator[dict[str, str | int]]:
     """Something that is asked of others within an attempt, told when it ends. What it is given is told of it too."""
     within = _ATTEMPT.get()
