@@ -10,13 +10,13 @@ from holdfast.activities.execution.ask_person import QuestionSender
 from holdfast.activities.execution.effect_runner import EffectRunner
 from holdfast.activities.execution.finish_call import resolve_context_change, share_outputs
 from holdfast.activities.execution.live_run import LiveRuns
-from holdfast.activities.execution.quick_reads import QuickReads
 from holdfast.activities.execution.run_tool import run_with_heartbeats
 from holdfast.activities.gate.gate import Gate
 from holdfast.activities.gate.prepare_call import CallContext
 from holdfast.activities.gate.records import RecordFolder
 from holdfast.activities.ledger.ledger import EffectKey
 from holdfast.activities.process.output_store import OutputStore
+from holdfast.activities.quick_reads import QuickReads
 from holdfast.activities.turn_starts import TurnStarts
 from holdfast.domain.approvals.signing import digest_decision
 from holdfast.domain.calls.verdicts import ExecutionOutcome, NeedsApprovalAgain

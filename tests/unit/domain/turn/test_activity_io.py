@@ -18,7 +18,7 @@ FACTS = {"seen", "mode", "interactive", "grants", "tainted", "requester", "conte
 def test_facts_of_a_turn_stand_beside_the_other_fields_of_both_inputs() -> None:
     """The names are in histories: flat, as they have always been."""
     assert set(JudgementFacts.model_fields) == FACTS
-    assert set(ValidateInput.model_fields) - FACTS == {"calls", "approval_seconds"}
+    assert set(ValidateInput.model_fields) - FACTS == {"calls", "approval_seconds", "run_reads"}
     own = {"call_id", "bound", "run", "pause", "begun", "stop", "approvals", "shown", "wrote", "expired"}
     assert set(ExecuteInput.model_fields) - FACTS == own
 

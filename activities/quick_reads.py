@@ -16,7 +16,7 @@ from holdfast.activities.execution.finish_call import needs_sharing, resolve_con
 from holdfast.activities.execution.live_run import LiveRuns
 from holdfast.activities.execution.run_tool import build_tool_outcome, start_tool
 from holdfast.activities.gate.gate import Judgement
-from holdfast.activities.ledger.entry import EffectKey
+from holdfast.activities.ledger.ledger import EffectKey
 from holdfast.activities.process.output_store import OutputStore
 from holdfast.domain.calls.tool import Effect
 from holdfast.domain.calls.verdicts import Allow, BoundCall, ExecutionOutcome
