@@ -4,6 +4,7 @@ Where every call of a batch is a read that the rules allow, the batch is ready t
 activity for each call would cost six events and a trip to the server and back; running them here costs nothing more. A
 local activity holds the workflow task open, so it waits a fifth of a second: a call that needs longer runs on, and its
 regular activity finds it. Nothing that writes, asks, leaves this host or speaks with the world outside comes here.
+Why: docs/decisions/0038-reads-run-with-their-validation.md.
 """
 
 from __future__ import annotations
