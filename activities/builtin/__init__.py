@@ -24,7 +24,7 @@ from holdfast.domain.calls.tool import Tool
 def build_builtin_tools(
     outputs: OutputStore, settings: ToolSettings, runs: Runs | None = None, sandbox: Sandbox | None = None
 ) -> list[Tool]:
-    """One of each."""
+    """Build one of each, as the settings have them. Without `runs` commands end with their worker."""
     given = settings.shell
     background = (
         None

@@ -16,7 +16,7 @@ Option = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class AskUser(Tool):
-    """Asks the person."""
+    """Asks a person a question; the answer is the result of the call."""
 
     name = "ask_user"
     description = (
@@ -53,7 +53,7 @@ class AskUser(Tool):
             return value
 
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
-        """Bind the question."""
+        """Bind the question. ValueError when no answer to it would be allowed."""
         if not arguments.allow_other and not arguments.options:
             raise ValueError("without options every answer is another one: give options, or allow others")
         return _AskInvocation(arguments)

@@ -11,7 +11,7 @@ from holdfast.util.text import shorten_text
 
 
 class Delegate(Tool):
-    """Hands a task over."""
+    """Hands a task to another assistant."""
 
     name = DELEGATE
     description = (
@@ -25,7 +25,7 @@ class Delegate(Tool):
     Parameters = Delegation
 
     def build(self, arguments: Delegation, workspace: Path) -> Invocation:
-        """Bind the task."""
+        """Bind the task. ValueError when it is blank."""
         if not arguments.prompt.strip():
             raise ValueError("the prompt is blank")
         return _DelegateInvocation(arguments)
@@ -42,4 +42,4 @@ class _DelegateInvocation(Invocation):
         return self._arguments.mode == "plan"
 
     async def execute(self, run: Run) -> Result:
-        raise ToolFailure("not_here", "a task is delegated by its turn, and by nothing else")
+        raise ToolFailure("not_here", "only the turn itself can delegate a task")

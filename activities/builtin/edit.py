@@ -1,4 +1,4 @@
-"""`edit`: replace a piece of a file by another, exactly as often as it was said to be there.
+"""`edit`: replace a text in a file by another, exactly as often as the caller says that it occurs.
 
 It works on bytes, so what is not touched stays as it is: line endings, encoding, a missing newline at the end. A model
 writes lines with a newline; in a file whose lines end otherwise both pieces are taken to do so too.
@@ -24,11 +24,11 @@ from holdfast.util.text_replacement import WHOLE_LIMIT, fit_line_endings
 
 LINES_SHOWN = 10
 HINT_LIMIT = 1_000_000
-"""Bytes of a file that is searched once more, for a hint."""
+"""Bytes of a file that is searched a second time, for a hint."""
 
 
 class Edit(Tool):
-    """Replaces exact text."""
+    """Replaces text in a file, matched exactly."""
 
     name = "edit"
     description = (
@@ -48,7 +48,7 @@ class Edit(Tool):
         expected_count: int = Field(default=1, ge=1, description="How often `old_text` occurs; each is replaced")
 
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
-        """Bind to a file; whether it holds the text is looked up when somebody is to be asked."""
+        """Bind to a file that exists. Whether it holds the text is checked when the change is shown, and made."""
         room = Workspace(workspace)
         place = room.resolve_path(arguments.path)
         if arguments.old_text == arguments.new_text:
@@ -106,7 +106,7 @@ class _EditInvocation(Invocation):
         return build_write_result(self._place, change.after, words, diff)
 
     def compute_change(self) -> _FileChange:
-        """The file as it is and as it would be; ValueError when the text is not there as often as was said."""
+        """The file before and after the change; ValueError when the text does not occur as often as expected."""
         try:
             before = self._workspace.read(self._place, READ_LIMIT + 1)
         except OSError as error:
@@ -147,14 +147,14 @@ def _find_positions(content: bytes, old: bytes) -> list[int]:
 
 
 def _find_hint(content: bytes, old: bytes) -> str:
-    """Why it may have been missed: the same words with other white space are there."""
+    """A hint why the text was not found: it occurs with other white space."""
     if len(content) <= HINT_LIMIT and b" ".join(old.split()) in b" ".join(content.split()):
         return ", though it does with other white space"
     return ""
 
 
 def _decode_editable(content: bytes) -> str | None:
-    """A file for somebody's editor; None for one that is too long, or that would not come back as it is."""
+    """The content for a person's editor; None when it is too long, or when an editor would change it."""
     try:
         text = content.decode()
     except UnicodeDecodeError:

@@ -31,14 +31,14 @@ from holdfast.util.text import exception_text, shorten_text, strip_controls
 MAX_REDIRECTS = 5
 HEADERS = {"User-Agent": "holdfast", "Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
 UNASKED = frozenset(["br", "zstd"])
-"""What is unpacked as well where a library for it happens to be installed, and grows a millionfold in one layer."""
+"""Encodings that the HTTP library unpacks if a package for them is installed, and that can grow a millionfold."""
 PORTS = {"http": 80, "https": 443}
 TARGET_LIMIT = 3_000
-"""Characters of a url to ask for instead: as many as an error's words can carry."""
+"""Characters of a redirect's target in an error message."""
 
 
 class Fetch(Tool):
-    """Reads a url."""
+    """Fetches one document of the web, as text."""
 
     name = "fetch"
     description = (
@@ -63,7 +63,7 @@ class Fetch(Tool):
         self._max_bytes = max_bytes
 
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
-        """Bind to a url that may be asked for."""
+        """Bind to a url. ValueError when it is invalid or the address rules refuse it."""
         try:
             url = _parse_url(arguments.url.strip(), self._rules)
         except AddressRefused as error:
@@ -73,7 +73,7 @@ class Fetch(Tool):
 
 @dataclass
 class _Page:
-    """What has come so far."""
+    """What was received so far."""
 
     url: httpx2.URL
     trail: list[httpx2.URL] = field(default_factory=list)
@@ -84,7 +84,7 @@ class _Page:
 
     @property
     def kind(self) -> MediaKind:
-        """What the body is."""
+        """The media type of the body."""
         return find_media_kind(bytes(self.body[:SNIFF_BYTES]), self.headers.get("content-type", ""))
 
 
@@ -128,7 +128,7 @@ class _FetchInvocation(Invocation):
             page.url = _resolve_redirect(page.url, location, self._rules)
 
     async def _request_page(self, page: _Page) -> str | None:
-        """Ask once. Where to go on, if the answer says so."""
+        """Send one request; the url that the answer redirects to, or None."""
         async with _open_answer(page.url, self._rules) as answer:
             page.status, page.headers = answer.status_code, answer.headers
             if answer.has_redirect_location:
@@ -182,7 +182,7 @@ _EXPECTED_ERRORS = (
 
 
 def _find_tls_error(error: Exception) -> ssl.SSLError | None:
-    """The TLS error behind an error; httpcore keeps it as an argument and drops it as a cause."""
+    """The TLS error behind an error: httpcore keeps it as an argument, and not as the cause."""
     return next((cause for cause in (error, *error.args) if isinstance(cause, ssl.SSLError)), None)
 
 
@@ -194,7 +194,7 @@ def _describe_refusal(error: AddressRefused) -> str:
 
 
 def _parse_url(text: str, rules: AddressRules) -> httpx2.URL:
-    """A url that may be asked for; ValueError otherwise. The same reading is used for connecting."""
+    """Parse a url that may be fetched; ValueError for any other. The connection uses the same parsed url."""
     try:
         url = httpx2.URL(text)
     except (httpx2.InvalidURL, UnicodeError) as error:
@@ -218,7 +218,7 @@ def _check_url(url: httpx2.URL, rules: AddressRules) -> None:
 
 
 def _resolve_redirect(url: httpx2.URL, location: str, rules: AddressRules) -> httpx2.URL:
-    """Where a redirect leads, if we may follow it."""
+    """The url that a redirect leads to; ToolFailure when it is not followed."""
     try:
         target = url.join(location)
         _check_url(target, rules)
@@ -233,7 +233,7 @@ def _resolve_redirect(url: httpx2.URL, location: str, rules: AddressRules) -> ht
 
 
 def _is_same_place(url: httpx2.URL, target: httpx2.URL) -> bool:
-    """Would whoever let the one be fetched mean the other as well? The same host and port, encrypted if it was."""
+    """Does an approval of the one url cover the other? The same host and port, and encrypted if the first is."""
     encrypted = (url.scheme, target.scheme) == ("http", "https") and url.port is target.port is None
     same = (url.scheme, url.port) == (target.scheme, target.port)
     return url.raw_host == target.raw_host and (same or encrypted)
@@ -241,7 +241,7 @@ def _is_same_place(url: httpx2.URL, target: httpx2.URL) -> bool:
 
 @asynccontextmanager
 async def _open_answer(url: httpx2.URL, rules: AddressRules) -> AsyncIterator[httpx2.Response]:
-    """Ask for a url over a connection of its own. No client: it would keep cookies and read the environment."""
+    """Send a request over a connection of its own. No client: it would keep cookies and read the environment."""
     target = httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
     headers = httpx2.Request("GET", url, headers=HEADERS).headers.raw
     name = {"sni_hostname": url.raw_host.decode("ascii").rstrip(".")}

@@ -21,11 +21,11 @@ from holdfast.util.text import shorten_text
 
 FILES_SHOWN = 1_000
 TARGET_SHOWN = 200
-"""Characters of what a link leads to."""
+"""Characters that are shown of a link's target."""
 
 
 def resolve_searchable(workspace: Workspace, path: str) -> str:
-    """The place of `path`. ValueError when it is outside, or where only git has business."""
+    """Resolve `path` in the workspace. ValueError when it is outside, or inside of `.git`."""
     place = workspace.resolve_path(path)
     if GIT_FOLDER in Path(place).parts:
         raise ValueError(f"{path!r} belongs to git and is not searched: use git for it")
@@ -33,7 +33,7 @@ def resolve_searchable(workspace: Workspace, path: str) -> str:
 
 
 def list_walk_notes(walk: Walk, path: str) -> Iterator[str]:
-    """What a model should know of a walk that did not see everything."""
+    """Notes for a model about a walk that did not see everything."""
     if walk.start_ignored:
         yield f"({path!r} is ignored by git: set include_ignored to look into it)"
     if walk.ended_early:
@@ -43,7 +43,7 @@ def list_walk_notes(walk: Walk, path: str) -> Iterator[str]:
 
 
 class Glob(Tool):
-    """Finds files by name."""
+    """Finds files by a pattern of their path."""
 
     name = "glob"
     description = (
@@ -66,7 +66,7 @@ class Glob(Tool):
         include_ignored: bool = Field(default=False, description="Also find what git ignores")
 
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
-        """Bind to a folder inside the workspace, and read the pattern."""
+        """Bind to a folder inside the workspace. ValueError when the pattern is invalid."""
         wanted = arguments.pattern.removeprefix("./")
         if wanted.startswith("/") or ".." in wanted.split("/"):
             raise ValueError(f"the pattern {arguments.pattern!r} must be relative to path, and without '..'")
@@ -117,7 +117,7 @@ class _GlobInvocation(Invocation):
         )
 
     def _list_found(self, entries: Iterator[WalkEntry]) -> Iterator[tuple[int, str, str]]:
-        """When it was changed, negated, so that the newest is first; its path; and how it is shown."""
+        """For each file its negated time of change (the newest sorts first), its path, and how it is shown."""
         for entry in entries:
             if entry.path == self._place:
                 raise NotADirectoryError(0, "it is a file: give it to read_file or grep")

@@ -27,11 +27,11 @@ from holdfast.domain.content import Result, TextPart
 from holdfast.util.globs import PathPattern
 
 TEXT_LIMIT = 1_000_000
-"""Characters of an answer."""
+"""Characters of a result."""
 
 
 class Grep(Tool):
-    """Finds lines by their content."""
+    """Finds lines of files by a regular expression."""
 
     name = "grep"
     description = (
@@ -67,7 +67,7 @@ class Grep(Tool):
         self._ripgrep = ripgrep
 
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
-        """Bind to a file or folder inside the workspace."""
+        """Bind to a file or folder inside the workspace. ValueError when the pattern is for more than one line."""
         if any(character in arguments.pattern for character in "\0\n"):
             raise ValueError("the pattern is for one line: it holds no line break and no NUL character")
         glob = PathPattern(arguments.glob.removeprefix("./"), anywhere=True) if arguments.glob else None
@@ -161,7 +161,7 @@ class _GrepInvocation(Invocation):
 
 @dataclass
 class _Report:
-    """What was found, and what was not looked at."""
+    """The lines that were found, and what was not searched."""
 
     limit: int
     matches: int = 0
@@ -176,7 +176,7 @@ class _Report:
         return self.more or self.size > TEXT_LIMIT
 
     def take_hits(self, hits: Iterator[Hit]) -> list[Hit]:
-        """Those there is room for; one more tells that there are more."""
+        """The results that fit, and one more when there are more."""
         room = self.limit - self.matches
         found = list(islice(hits, room + 1))
         self.more = len(found) > room
@@ -184,7 +184,7 @@ class _Report:
         return found[:room]
 
     def add_groups(self, groups: Iterator[list[str]], *, separated: bool) -> None:
-        """Groups of lines; what is not adjacent is kept `apart` by a line."""
+        """Groups of lines, with a separating line between groups that are not adjacent."""
         for lines in groups:
             if separated and self.blocks:
                 self.blocks.append("--")

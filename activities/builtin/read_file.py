@@ -1,4 +1,4 @@
-"""Looking at the workspace: `read_file`, `list_directory`."""
+"""`read_file` and `list_directory`: one file as text, and the entries of one folder."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from holdfast.domain.content import BlobPart, Result, TextPart
 
 ENTRIES_SHOWN = 2_000
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
-"""As editors, diffs and `grep` count them."""
+"""Line ends, as editors, diffs and `grep` count them."""
 
 
 class ReadFile(Tool):
-    """Reads text."""
+    """Reads a text file, or some of its lines."""
 
     name = "read_file"
     description = (
@@ -41,7 +41,7 @@ class ReadFile(Tool):
         line_count: int | None = Field(default=None, ge=1, description="How many lines to read; all when left out")
 
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
-        """Bind to a path inside the workspace."""
+        """Bind to a path inside the workspace. ValueError when it is outside."""
         room = Workspace(workspace)
         return _ReadInvocation(arguments, room.resolve_path(arguments.path), room)
 
@@ -66,7 +66,7 @@ class _ReadInvocation(Invocation):
         return Result(parts=(TextPart(text=self._select_lines(data.decode("utf-8", "replace"))),), seen=seen)
 
     def _select_lines(self, text: str) -> str:
-        """The lines that were asked for."""
+        """The requested lines; ToolFailure when the file has none of them."""
         start, count = self._arguments.start_line - 1, self._arguments.line_count
         if start == 0 and count is None:
             return text
@@ -89,7 +89,7 @@ class _ReadInvocation(Invocation):
 
 
 def _explain_unreadable(status: os.stat_result | None) -> str | None:
-    """Why what is there cannot be read as a file."""
+    """Why a path cannot be read as a file; None when it can."""
     if status is None:
         return "does not exist"
     if stat.S_ISDIR(status.st_mode):
@@ -98,7 +98,7 @@ def _explain_unreadable(status: os.stat_result | None) -> str | None:
 
 
 class ListDirectory(Tool):
-    """Lists a folder."""
+    """Lists the entries of a folder."""
 
     name = "list_directory"
     description = (
@@ -115,7 +115,7 @@ class ListDirectory(Tool):
         include_ignored: bool = Field(default=False, description="List what .gitignore ignores as well")
 
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
-        """Bind to a folder inside the workspace."""
+        """Bind to a folder inside the workspace. ValueError when it is outside."""
         room = Workspace(workspace)
         return _ListInvocation(arguments, room.resolve_path(arguments.path), room)
 
@@ -141,7 +141,7 @@ class _ListInvocation(Invocation):
         return Result.from_text("\n".join(lines + ([f"({ignored:,} ignored by git)"] if ignored else [])))
 
     def _list_names(self) -> tuple[list[str], int]:
-        """The entries, and how many are left out."""
+        """The entries that fit, and how many do not."""
         try:
             names = self._workspace.list_names(self._place)
             ignored = set() if self._include_ignored else list_ignored(self._workspace, self._place)

@@ -1,4 +1,4 @@
-"""`read_output`: what a tool gave in full, where only part of it reached the model (S33, S34).
+"""`read_output`: the saved output of a call, of which the model got only a part (S33, S34).
 
 An output is read from where all workers share it, so the call may run on any host. Names are digests that the engine
 made, and lead only to outputs of the same session: its turns, and those that they delegate. So a delegated turn can be
@@ -29,15 +29,15 @@ from holdfast.payloads.bucket_store import ObjectNotFound
 from holdfast.payloads.shared_outputs import SHARED_BYTES, SharedOutput
 
 _NAME = re.compile(r"(?:.*/)?([0-9a-f]{32})(?:[0-9a-f]{32}\.[a-z0-9]{2,4})?")
-"""As the engine gives it; or the file that it says bytes are kept in."""
+"""The name of an output: as a result gives it, or the name of the file of saved bytes."""
 _MAX_MATCHES = 1_000_000
-"""Lines that match which are looked at."""
+"""Matching lines that are looked at, at most."""
 _NOTES_LENGTH = 500
-"""Characters that are left for what is said beside the text."""
+"""Characters that are left for notes beside the text."""
 
 
 class ReadOutput(Tool):
-    """Reads saved outputs."""
+    """Reads a saved output, or a part of it."""
 
     name = READ_OUTPUT
     description = (
@@ -72,7 +72,7 @@ class ReadOutput(Tool):
         self._outputs = outputs
 
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
-        """Bind to a name."""
+        """Bind to the name of an output. ValueError when the name or the combination of arguments is invalid."""
         found = _NAME.fullmatch(arguments.name)
         if not found:
             raise ValueError("`name` is no name of an output: it is the 32 letters and digits that the result gives")
@@ -127,11 +127,11 @@ class _ReadOutputInvocation(Invocation):
 
     @property
     def _character_limit(self) -> int:
-        """Characters that are read at most: more would be cut, and saved as an output again."""
+        """Characters of a result at most: a longer one would be cut, and saved as an output again."""
         return max(self._outputs.limit // 2, self._outputs.limit - _NOTES_LENGTH)
 
     def _select_range(self, data: bytes) -> str:
-        """The lines or characters that were asked for, as many as there is room for, and where to go on."""
+        """The requested lines or characters that fit, and where to continue."""
         wanted, text = self._arguments, data.decode("utf-8", "replace")
         by_characters = wanted.start_character or wanted.character_count
         if by_characters:
@@ -176,14 +176,14 @@ class _ReadOutputInvocation(Invocation):
         return "\n".join(shown) or "No matches."
 
     def _select_hits(self, hits: Iterator[Hit]) -> Iterator[Hit]:
-        """Those in the lines that were asked for."""
+        """The matches in the requested lines."""
         start, count = self._arguments.start_line or 1, self._arguments.line_count
         later = dropwhile(lambda hit: hit.line < start, hits)
         return later if count is None else takewhile(lambda hit: hit.line < start + count, later)
 
 
 def _find_line_start(text: str, line: int) -> int:
-    """Where a line begins, counted from 1; the end of the text when it has fewer."""
+    """The offset at which a line begins, counted from 1; the end of the text when it has fewer lines."""
     start = 0
     for _ in range(line - 1):
         start = text.find("\n", start) + 1

@@ -1,11 +1,11 @@
 """`shell`: one command, in a process tree that ends with its call and outlives its worker.
 
-It runs under a supervisor (`activities.supervision`), where the system has what that needs: a worker that dies leaves
-it running, and the next one on the host finds it again. Elsewhere it ends with its worker, cannot be closed in, and is
-not followed where it goes.
+It runs under a supervisor (`activities.supervision`) where the system supports one: the command goes on when its worker
+dies, and the next worker on the host attaches to it. Elsewhere it ends with its worker, runs without a sandbox, and its
+`cd` is not followed.
 
-It runs where the last command left off, with the variables that its turn names (S47): by reference, so that their
-values are in the environment of the worker and of the command, and nowhere else.
+It runs in the folder where the last command ended, with the variables that its turn names (S47): by reference, so that
+their values are only in the environments of the worker and of the command.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from holdfast.domain.context import HOME, Context, Dependence
 from holdfast.util.text import elide_middle, shorten_text
 
 DEFAULT_SECONDS = 600.0
-"""How long a command may run that says nothing else."""
+"""Seconds that a command may run when its call gives no limit."""
 COMMAND_SHOWN = 170
 BACKGROUND_SHOWN = 125
 FOLDER_SHOWN = 100
@@ -45,7 +45,7 @@ FOLDER_SHOWN = 100
 
 
 class Shell(Tool):
-    """Runs a command with bash."""
+    """Runs a command with bash in the workspace."""
 
     name = "shell"
     description = (
@@ -96,7 +96,7 @@ class Shell(Tool):
         sandbox: Sandbox | None = None,
         background: BackgroundLimits | None = None,
     ) -> None:
-        """`background`: how commands run that go on after their call; None when there are to be none."""
+        """Without `runs` commands end with their worker; without `background` none may go on after its call."""
         assert runs or not sandbox, "a command is closed in by its supervisor"
         self._outputs = outputs
         self._environment = dict(environment or {})
@@ -107,11 +107,11 @@ class Shell(Tool):
         self._background = background
 
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
-        """Bind to a folder of the workspace: the one that is given, or all of it."""
+        """Bind to the given folder of the workspace, or to its top. ValueError when that is not possible."""
         return self.build_in(arguments, workspace, Context())
 
     def build_in(self, arguments: Parameters, workspace: Path, context: Context) -> Invocation:
-        """Bind to the folder that is given or, without one, to that of the context; and to the context's variables."""
+        """Bind to the given folder, else to that of the context, and to the context's variables."""
         if not arguments.command.strip():
             raise ValueError("the command is blank")
         _check_text(arguments.command, *arguments.environment, *arguments.environment.values())
@@ -136,11 +136,11 @@ class Shell(Tool):
         )
 
     def _get_background(self) -> BackgroundLimits:
-        """ValueError where no command may go on after its call."""
+        """The limits of a background command; ValueError where none may run."""
         if self._background is None:
-            raise ValueError("`background` is not to be had here: tools.shell.background is off")
+            raise ValueError("`background` is not available: tools.shell.background is off")
         if self._runs is None:
-            raise ValueError("`background` is not to be had here: commands end with their worker on this system")
+            raise ValueError("`background` is not available: commands end with their worker on this system")
         return self._background
 
 
@@ -182,7 +182,7 @@ class _ShellInvocation(Invocation):
         return await call_command(await self._build_guarded(run), run, self._outputs)
 
     async def _build_guarded(self, run: Run) -> Command:
-        """The command; when nobody was asked about it, with a git that runs the user's programs alone."""
+        """The command; where no person was asked, with a git that runs only programs that the user configured."""
         if not run.is_unasked:
             return self._command
         command = self._command
@@ -219,7 +219,7 @@ class _SupervisedInvocation(_ShellInvocation):
 
 
 def _resolve_folder(directory: str | None, workspace: Path, context: Context) -> str:
-    """Where the command runs, as seen from the workspace, links followed."""
+    """The folder that the command runs in, relative to the workspace, with links followed."""
     try:
         return _locate_folder(context.folder if directory is None else directory, workspace)
     except ValueError as error:
@@ -237,13 +237,13 @@ def _locate_folder(folder: str, workspace: Path) -> str:
 
 
 def _resolve_references(environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables with the values that this worker has for them. What it has none for is an error, and never empty."""
+    """Variables with the values of the worker's own. ValueError for one that the worker does not have."""
     _check_names(environment)
     _check_names(environment.values())
     if missing := [name for name, source in environment.items() if source not in os.environ]:
         source = environment[missing[0]]
-        told = f"the variable {missing[0]!r} of this turn is to have the value that {source!r} has for the worker"
-        raise ValueError(f"{told}, and that is not set there: set it where the worker is started")
+        told = f"the variable {missing[0]!r} of this turn takes its value from {source!r} of the worker"
+        raise ValueError(f"{told}, which is not set: set it where the worker is started")
     return {name: os.environ[source] for name, source in environment.items()}
 
 

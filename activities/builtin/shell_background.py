@@ -1,4 +1,4 @@
-"""Commands of `shell` that go on after their call has answered: starting one, reading what it says, stopping it.
+"""Background commands of `shell`, which go on after their call has ended: starting, reading and stopping one.
 
 A handle is the name of the command's run, which is derived from its call: no model chooses it, and a second attempt at
 the call comes to the same. It leads to commands of the same session alone: its turns, and those that they delegate.
@@ -30,29 +30,29 @@ from holdfast.domain.turn.ids import find_family
 from holdfast.util.text import strip_controls
 
 FIRST_SECONDS = 0.5
-"""How long a call waits for the first words of the command that it starts."""
+"""How long a call waits for the first output of the command that it starts."""
 MAX_WAIT_SECONDS = 600.0
 _NOTES_LENGTH = 700
-"""Characters that are left for what is said beside the output."""
+"""Characters that are left for notes beside the output."""
 
 Lifetime = Literal["session", "turn", "detached"]
 
 
 @dataclass(frozen=True)
 class BackgroundLimits:
-    """How background commands are run, as the settings have it."""
+    """The limits of background commands, from the settings."""
 
     ends_with: Lifetime
     most: int
-    """At once, in one session."""
+    """Commands at the same time, in one session."""
     seconds: float
-    """How long one may run."""
+    """Seconds that one may run."""
 
 
 async def start_command(
     command: Command, run: Run, runs: Runs, sandbox: Sandbox | None, outputs: OutputStore, background: BackgroundLimits
 ) -> Result:
-    """Start it, or find what an earlier attempt started; its handle, and what it has said so far.
+    """Start a command, or find the one that an earlier attempt started; its handle, and its output so far.
 
     A stop that comes meanwhile stops it. ToolFailure when it cannot be started, or when too many run.
     """
@@ -81,7 +81,7 @@ async def start_command(
 
 
 class ReadCommand(Tool):
-    """Reads the output of background commands."""
+    """Reads the output of a background command."""
 
     name = READ_COMMAND
     description = (
@@ -115,12 +115,12 @@ class ReadCommand(Tool):
         self._runs = runs
 
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
-        """Bind to a handle."""
+        """Bind to the handle of a command. ValueError when it is invalid."""
         return _ReadCommandInvocation(_CommandHandle(arguments.handle, self._runs), arguments, self._outputs)
 
 
 class StopCommand(Tool):
-    """Stops background commands."""
+    """Stops a background command."""
 
     name = STOP_COMMAND
     description = "Stop a command that shell has started in the background, with every process that it started."
@@ -139,12 +139,12 @@ class StopCommand(Tool):
         self._runs = runs
 
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
-        """Bind to a handle."""
+        """Bind to the handle of a command. ValueError when it is invalid."""
         return _StopCommandInvocation(_CommandHandle(arguments.handle, self._runs), self._outputs)
 
 
 class _CommandHandle:
-    """What a model says to mean a background command."""
+    """A call about a background command."""
 
     def __init__(self, text: str, runs: Runs | None) -> None:
         if not re.fullmatch(NAME_PATTERN, text):
@@ -153,7 +153,7 @@ class _CommandHandle:
         self._runs = runs
 
     async def find(self, run: Run) -> SupervisedRun:
-        """The command; ToolFailure when this session has none by this handle on this host."""
+        """Find the command; ToolFailure when this session has none with this handle on this host."""
         found = await asyncio.to_thread(self._runs.find, self.text) if self._runs else None
         owner = found.record.owner if found else None
         if found is None or owner is None or not _may_use(owner, run):
@@ -200,7 +200,7 @@ class _StopCommandInvocation(Invocation):
 
 
 def _build_owner(run: Run, background: BackgroundLimits) -> CommandOwner:
-    """Whose a command is that this call starts. A turn's own id is that of its workflow, a family's of its session."""
+    """The owner of a command that this call starts: its turn, and the session that the turn belongs to."""
     turn, info = _parse_turn_id(run), activity.info()
     workflow = {"session": find_family(turn), "turn": turn, "detached": ""}[background.ends_with]
     return CommandOwner(namespace=info.namespace, queue=info.task_queue, family=find_family(turn), workflow=workflow)
@@ -228,7 +228,7 @@ def _check_room(runs: Runs, owner: CommandOwner, background: BackgroundLimits) -
 async def _follow_command(
     found: SupervisedRun, run: Run, start: int, seconds: float, *, until_output: bool = False
 ) -> None:
-    """Show what it says from there on, until it has ended or time is up; `until_output`: or it has said something."""
+    """Copy its output from byte `start` on to the live output, until it ends, time is up, or, `until_output`, it has any."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
@@ -242,7 +242,7 @@ async def _follow_command(
 def _build_result(
     found: SupervisedRun, handle: str, outputs: OutputStore, start: int | None = None, before: str | None = None
 ) -> Result:
-    """How the command stands and what it has said: from a byte on, or the end of it."""
+    """The state of the command and its output: from a byte on, or the end of it."""
     state, ended = found.status.state, found.status.ended
     room, size = max(outputs.limit // 2, outputs.limit - _NOTES_LENGTH), found.size
     begin = max(0, size - room) if start is None else start
@@ -258,14 +258,14 @@ def _build_result(
 
 
 def _decode_output(data: bytes, *, is_whole: bool) -> tuple[str, int]:
-    """Output as text, and how many bytes it is of: a character that is cut is left for the next time."""
+    """Output as text, and the number of bytes of that: a character that is cut is left for the next read."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text = decoder.decode(data, final=is_whole)
     return text, len(data) - (0 if is_whole else len(decoder.getstate()[0]))
 
 
 def _describe_gaps(begin: int, size: int, start: int | None, ended: RunEnd | None) -> list[str]:
-    """What of the output is not told here."""
+    """A note about output that is left out here."""
     missing = ended.bytes - ended.kept if ended else 0
     return [
         *([f"[the first {begin:,} bytes are left out: read them with start 0]"] if start is None and begin else []),
@@ -275,7 +275,7 @@ def _describe_gaps(begin: int, size: int, start: int | None, ended: RunEnd | Non
 
 
 def _describe_state(found: SupervisedRun, ended: RunEnd | None) -> str:
-    """How it stands, in a line."""
+    """The state of the command, in a line."""
     if ended is None:
         return f"It runs, for {max(0.0, time.time() - found.record.started):.0f} seconds so far."
     took = f" after {ended.ended - ended.started:.0f} seconds" if ended.ended and ended.started else ""

@@ -1,4 +1,4 @@
-"""`write_file`: a whole file, after showing what would change. And what every tool that writes shares."""
+"""`write_file`: replace a whole file, after showing what would change; and what all tools that write share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.domain.content import Result, TextPart
 
 
 def write_content(workspace: Workspace, path: str, content: bytes) -> None:
-    """Write a file, or say why not."""
+    """Write a file; ToolFailure when it cannot be written."""
     try:
         workspace.write(path, content)
     except OSError as error:
@@ -26,13 +26,13 @@ def write_content(workspace: Workspace, path: str, content: bytes) -> None:
 
 
 def build_write_result(path: str, content: bytes, words: str, diff: str) -> Result:
-    """What a tool that wrote a file answers."""
+    """The result of a tool that wrote a file."""
     seen = {path: digest_content(content)}
     return Result(parts=(TextPart(text=words),), display=diff, seen=seen)
 
 
 class WriteFile(Tool):
-    """Writes a whole file, after showing what would change."""
+    """Replaces or creates a whole file, after showing what would change."""
 
     name = "write_file"
     description = "Write a text file of the workspace, replacing what it holds; folders are made as needed."
@@ -47,7 +47,7 @@ class WriteFile(Tool):
         content: str = Field(description="The whole new content")
 
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
-        """Bind to a path inside the workspace."""
+        """Bind to a path inside the workspace. ValueError when it is outside, or no regular file."""
         room = Workspace(workspace)
         place = room.resolve_path(arguments.path)
         status = room.read_status(place)
