@@ -228,7 +228,10 @@ def _check_room(runs: Runs, owner: CommandOwner, background: BackgroundLimits) -
 async def _follow_command(
     found: SupervisedRun, run: Run, start: int, seconds: float, *, until_output: bool = False
 ) -> None:
-    """Copy its output from byte `start` on to the live output, until it ends, time is up, or, `until_output`, it has any."""
+    """Copy output from byte `start` on to the live output, until the command ends or time is up.
+
+    `until_output`: or until there is any output.
+    """
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
