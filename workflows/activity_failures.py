@@ -1,4 +1,4 @@
-"""What became of a call whose activity failed instead of answering: the worker died, or never was, or broke."""
+"""The outcome of a call whose activity failed: its worker died, was never there, or raised an error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ with workflow.unsafe.imports_passed_through():
 
 
 def build_failure_outcome(error: ActivityError, call: Call) -> ExecutionOutcome:
-    """Cancelled before it answered: stopped. Timed out: nobody knows. Anything else: failed."""
+    """The outcome by the cause: stopped when it was cancelled, lost when it timed out, else failed."""
     cause = error.cause
     if isinstance(cause, CancelledError):
         return Stopped(reason="The call was stopped")
@@ -43,19 +43,19 @@ def build_failure_outcome(error: ActivityError, call: Call) -> ExecutionOutcome:
 
 
 def is_untaken(error: ActivityError) -> bool:
-    """Did no worker take it up in time?"""
+    """Did no worker take up the activity in time?"""
     return isinstance(error.cause, TimeoutError) and error.cause.type is TimeoutType.SCHEDULE_TO_START
 
 
 def has_begun_before(error: ActivityError) -> bool:
-    """Of a call that no worker took up: had it an earlier attempt, whose worker is gone?"""
+    """Had an activity that no worker took up an earlier attempt, whose worker is gone?"""
     return error.cause is not None and error.cause.__cause__ is not None
 
 
 def build_untaken_outcome(call: Call, *, begun: bool, tail: str = "") -> ExecutionOutcome:
-    """No worker takes it up. When it had begun before, only whoever had it knows what became of it.
+    """The outcome of a call that no worker takes up: unknown when it had begun and must not run twice, else failed.
 
-    `tail` is the last that was heard of it.
+    `tail` is the last output of an earlier attempt.
     """
     bound = call.bound
     if begun and not may_repeat(call):
@@ -70,7 +70,7 @@ def build_untaken_outcome(call: Call, *, begun: bool, tail: str = "") -> Executi
 
 
 def describe_failure(error: FailureError) -> str:
-    """The innermost words of a failed activity."""
+    """The message of the innermost error of a failed activity."""
     return shorten_text(str(error.cause or error), 2_000)
 
 
@@ -88,7 +88,7 @@ def _introduce_tail(tail: str) -> str:
 
 
 def find_last_output(error: ActivityError) -> str:
-    """What the last heartbeat of an attempt carried, this one's or an earlier one's."""
+    """The output in the last heartbeat, of this attempt or an earlier one."""
     details: Any = error.cause.last_heartbeat_details if isinstance(error.cause, TimeoutError) else None
     try:
         return LiveOutput.model_validate(details[0]).tail if details else ""

@@ -1,9 +1,9 @@
 """How turns and sessions take messages: every handler is declared with `update`, `signal` or `query` of this module.
 
-Temporal decodes a message by the handler's type hints before any of our code runs. A number of arguments that does not
-fit, or a body that is not what the hints say, then fails the workflow task, which is tried again for ever. So handlers
-take whatever comes (`*bodies`), and the body is read here: what cannot be read refuses the message, in words of bounded
-length, and changes nothing. Of an update that is decided before it is accepted, so it leaves nothing in the history.
+Temporal decodes a message by the type hints of its handler before any of our code runs. A wrong number of arguments, or
+a body that does not fit the hints, then fails the workflow task, which is retried for ever. So handlers take whatever
+comes (`*bodies`), and the body is read here. A bad body refuses the message, in words of bounded length, and changes
+nothing. A bad update is refused before it is accepted, so it leaves nothing in the history.
 
 Why: docs/decisions/0003-message-bodies-are-read-by-the-workflow.md.
 """
@@ -26,33 +26,33 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.util.text import exception_text, shorten_text
 
 REFUSAL_LIMIT = 2_000
-"""Characters of a refusal. What is refused may be megabytes, and goes back in a message that must not be."""
+"""Characters of a refusal. The refused message may be megabytes, and is quoted in the answer."""
 BAD_BODY = "bad_body"
 
 F = TypeVar("F", bound=Callable[..., Any])
 ReadBodies = Callable[[tuple[Any, ...]], list[Any]]
-"""The arguments of a handler, from the bodies of a message; Refused when they are none."""
+"""Reads the arguments of a handler from the bodies of a message; raises Refused."""
 
 
 class UpdateHandler(Protocol):
     """A handler of an update."""
 
     def __call__(self, *bodies: Any) -> Any:
-        """Take it."""
+        """Handle the update."""
 
     def validator(self, check: F, /) -> F:
-        """Decorate what says whether it may be taken now, given the body. It changes nothing, and raises Refused."""
+        """Decorate a check of the body, which raises Refused and changes nothing."""
 
 
 def update(name: str, body: type[Message] | None = None) -> Callable[[Callable[..., Any]], UpdateHandler]:
-    """Declare the handler of an update, which is called with its body. `body` None: it has none."""
+    """Declare the handler of an update, which is called with its body. `body` None: the update has none."""
 
     def declare(handle: Callable[..., Any]) -> UpdateHandler:
         checks: list[Callable[..., None]] = []
 
         def read(bodies: tuple[Any, ...]) -> list[Any]:
             gone = [each.reason for each in bodies if isinstance(each, Unreadable) and each.gone]
-            if gone:  # it was accepted by somebody who could read it: the task is tried again until we can
+            if gone:  # a worker that could read it has accepted it: the task is retried until this one can
                 raise PayloadUnreadable(gone[0])
             return read_bodies(name, body, bodies)
 
@@ -76,9 +76,9 @@ def update(name: str, body: type[Message] | None = None) -> Callable[[Callable[.
 
 
 def signal(name: str, body: type[Message] | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Declare the handler of a signal. Its sender is gone: what does not count changes nothing, and is logged.
+    """Declare the handler of a signal. Nobody waits for an answer: a refused signal changes nothing, and is logged.
 
-    The class of one with a body has `_dropped`, which counts the signals of a run (`unread.Dropped`).
+    A class that declares one with a body has an attribute `_dropped`, its `DroppedSignals`.
     """
 
     def declare(handle: Callable[..., None]) -> Callable[..., None]:
@@ -98,7 +98,7 @@ def signal(name: str, body: type[Message] | None = None) -> Callable[[Callable[.
 
 
 def query(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Declare the handler of a query. Its parameters say what it takes."""
+    """Declare the handler of a query. The query takes the parameters of its handler."""
 
     def declare(handle: Callable[..., Any]) -> Callable[..., Any]:
         hints = get_type_hints(handle)
@@ -122,9 +122,35 @@ def query(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return declare
 
 
+class DroppedSignals:
+    """Counts the signals of one run, and drops those that a worker could not read.
+
+    Whether a payload can be read depends on the keys and files of the worker, which are not in the history. So the
+    worker that drops a signal records that in the history, and every worker that replays the run drops it too.
+    """
+
+    def __init__(self) -> None:
+        self._signals = 0
+
+    def is_dropped(self, bodies: tuple[Any, ...]) -> bool:
+        """Is the next signal dropped? It is to be asked once for every signal with a body."""
+        self._signals += 1
+        mark, replays = f"unread-{self._signals}", workflow.unsafe.is_replaying()
+        gone = [body.reason for body in bodies if isinstance(body, Unreadable) and body.gone]
+        # Not a patch of the code: `patched` writes the record "signal N was dropped". It is the only command whose
+        # presence in the history the SDK answers before the workflow decides, and in the task that has the signal. A
+        # local activity or a memo would have to be written for every signal, as a replay cannot know which had one.
+        # Failing the task until the body can be read, as updates do, would let anybody stop a turn for ever by one
+        # signal that is encrypted with a key of theirs.
+        noted = (bool(gone) or replays) and workflow.patched(mark)
+        if gone:
+            workflow.logger.warning("Dropped a signal: %s", Redacted(gone[0], "its body cannot be read here"))
+        return bool(gone) or noted
+
+
 @contextmanager
 def translate_refusals() -> Iterator[None]:
-    """Handlers may raise nothing but ApplicationError: anything else retries the workflow task for ever."""
+    """Raise Refused as ApplicationError: any other error of a handler retries the workflow task for ever."""
     try:
         yield
     except Refused as refusal:
@@ -147,7 +173,7 @@ def _wrap_handler(handle: Callable[..., Any], read: ReadBodies) -> Callable[...,
 
 
 def _erase_types(take: Callable[..., Any], name: str, handle: Callable[..., Any]) -> Callable[..., Any]:
-    """With the name and the answer's type of `handle`, and no types of bodies: `functools.wraps` would show those."""
+    """`take` with the name and the result type of `handle`, and without the types of bodies that `wraps` would copy."""
     take.__name__, take.__doc__, take.__module__ = name, handle.__doc__, handle.__module__
     take.__qualname__ = f"{handle.__qualname__.rpartition('.')[0]}.{name}"
     take.__annotations__ = {"bodies": Any, "return": get_type_hints(handle).get("return")}
@@ -155,7 +181,7 @@ def _erase_types(take: Callable[..., Any], name: str, handle: Callable[..., Any]
 
 
 def read_bodies(name: str, body: type[Message] | None, bodies: tuple[Any, ...]) -> list[Any]:
-    """The body of a message as its type, alone in a list; nothing where it takes none. RequestRefused otherwise."""
+    """The body of a message as its type, in a list; an empty list where it has none. RequestRefused for a bad body."""
     wanted = 0 if body is None else 1
     if len(bodies) != wanted:
         raise RequestRefused(BAD_BODY, f"{name!r} takes {'one body' if wanted else 'no body'}, and got {len(bodies)}")
@@ -163,7 +189,7 @@ def read_bodies(name: str, body: type[Message] | None, bodies: tuple[Any, ...]) 
 
 
 def _parse_body(name: str, parse: Callable[[Any], Any], given: Any) -> Any:
-    """The body as it is meant; RequestRefused, whatever is wrong with it."""
+    """The body as its type; RequestRefused, whatever is wrong with it."""
     if isinstance(given, Unreadable):
         raise RequestRefused(BAD_BODY, f"the body of {name!r} cannot be read: {shorten_text(given.reason, 500)}")
     try:
@@ -172,5 +198,5 @@ def _parse_body(name: str, parse: Callable[[Any], Any], given: Any) -> Any:
         raise RequestRefused(
             BAD_BODY, f"invalid body of {name!r}: {shorten_text(describe_problems(error, 'body'), 1_000)}"
         ) from None
-    except Exception as error:  # whatever a stranger's bytes do to those who read them
+    except Exception as error:  # no bytes that a stranger sends may fail the workflow task
         raise RequestRefused(BAD_BODY, f"invalid body of {name!r}: {exception_text(error, 500)}") from None

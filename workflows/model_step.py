@@ -1,7 +1,8 @@
-"""One model step: its activity, the attempts at it, the models that are asked in turn, and room for what they read.
+"""One model step: its activity, its attempts, its fallback models, and the compaction of its conversation.
 
-Temporal's own retries are invisible to a workflow. Where calls begin while the model still writes it must know of every
-attempt, to discard what the one before has begun (S12): so there the activity has one, and the turn tries again.
+Temporal's own retries are invisible to a workflow. Where calls start while the model still writes, the turn must know
+of every attempt, to discard the calls of the one before (S12). So there the activity has one attempt, and the turn
+retries it.
 
 Why: docs/decisions/0023-an-attempt-is-a-batch.md.
 """
@@ -26,19 +27,19 @@ with workflow.unsafe.imports_passed_through():
 
 ATTEMPTS = 8
 ATTEMPTS_BEFORE_ANOTHER = 3
-"""At a model that is not the last to be asked."""
+"""Attempts at a model that has a fallback."""
 FIRST_PAUSE = timedelta(seconds=1)
 LONGEST_PAUSE = timedelta(seconds=30)
 COMPACTIONS = 3
-"""How often a conversation is made shorter for one step."""
+"""Compactions of the conversation for one step."""
 GROWTH_FACTOR = 1.1
-"""How much longer a conversation must have become before that is tried again which did not help."""
+"""How much a conversation must have grown since a compaction that did not help, before another is tried."""
 WORTHWHILE_SHARE = 0.95
-"""What is left of it must be less than this, or there is no use in it."""
+"""A compaction that leaves more than this share of the tokens does not help."""
 
 
 async def take_step(state: TurnState) -> None:
-    """Ask the model for its next reply, until it has one, has failed for good, or is not to go on with this one."""
+    """Take the model's next reply; stop when it has failed for good, or when the step is abandoned."""
     conversation = state.conversation
     step, tries, compactions = conversation.begin_step(), 1, 0
     has_grown = conversation.filled > GROWTH_FACTOR * conversation.shortest
@@ -77,13 +78,13 @@ async def take_step(state: TurnState) -> None:
 
 
 def _may_retry(state: TurnState, failed: ActivityError, tries: int) -> bool:
-    """Is the turn itself to try again? Where the reply is not streamed, Temporal has done so."""
+    """Is the turn to retry? Where the reply is not streamed, Temporal has done so."""
     for_good = failed.retry_state is RetryState.NON_RETRYABLE_FAILURE
     return state.conversation.writing is not None and not for_good and tries < _find_max_attempts(state)
 
 
 async def _compact_conversation(state: TurnState, step: int, times: int) -> bool:
-    """Make what the model is told shorter; False when that cannot be done, or does not help."""
+    """Make the model's conversation shorter; False when that fails, or does not help."""
     handle = workflow.start_activity_method(
         ModelActivities.compact_conversation,
         CompactInput(step=step, model=state.conversation.model, times=times, window=state.conversation.window),
@@ -100,7 +101,7 @@ async def _compact_conversation(state: TurnState, step: int, times: int) -> bool
     try:
         done: CompactResult = handle.result()
     except ActivityError as error:
-        workflow.logger.warning("The conversation was not made shorter: %s", Redacted(describe_failure(error)))
+        workflow.logger.warning("The compaction of the conversation failed: %s", Redacted(describe_failure(error)))
         return False
     if done.tokens_after >= WORTHWHILE_SHARE * done.tokens:
         state.conversation.skip_compaction(done)
@@ -122,7 +123,7 @@ def _is_too_long(error: ActivityError) -> bool:
 
 
 def _has_other_model(state: TurnState) -> bool:
-    """Is there another model to be asked?"""
+    """Has the present model a fallback?"""
     return state.input.model is not None and state.conversation.model + 1 < len(state.input.model.model_names)
 
 
@@ -146,7 +147,7 @@ def _start_step(state: TurnState, step: int) -> workflow.ActivityHandle[ModelRep
 
 
 async def _wait_before_retry(state: TurnState, error: ActivityError, tries: int) -> None:
-    """Wait before the next attempt: as long as the provider says, or twice as long each time."""
+    """Wait before the next attempt: as long as the provider asks, or twice as long each time."""
     asked = error.cause.next_retry_delay if isinstance(error.cause, ApplicationError) else None
     pause = asked or min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (tries - 2))
     try:

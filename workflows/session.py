@@ -11,13 +11,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from pydantic import ValidationError
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError, ChildWorkflowError, FailureError
+from temporalio.exceptions import ChildWorkflowError, FailureError
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.domain.approvals.grants import Grant
-    from holdfast.domain.base import describe_problems
     from holdfast.domain.conversation.messages import ConversationPage
     from holdfast.domain.session.session_io import (
         MOVE_SIGNAL,
@@ -35,18 +33,17 @@ with workflow.unsafe.imports_passed_through():
     )
     from holdfast.domain.session.session_state import SessionState
     from holdfast.domain.turn.update_bodies import GrantAddress, Interruption
-    from holdfast.errors import PayloadUnreadable, RequestRefused
-    from holdfast.util.text import shorten_text
+    from holdfast.errors import RequestRefused
     from holdfast.workflows.activity_failures import describe_failure
-    from holdfast.workflows.child_workflow import ChildTurn, start_child_turn
-    from holdfast.workflows.continue_as_new import (
+    from holdfast.workflows.child_turns import ChildTurn, start_child_turn
+    from holdfast.workflows.handlers import query, signal, update
+    from holdfast.workflows.workflow_run import (
         continue_on_newer_version,
         find_version,
         has_newer_version,
         is_history_long,
+        read_input,
     )
-    from holdfast.workflows.handlers import query, signal, update
-    from holdfast.workflows.unreadable_signals import explain_absent_input
 
 
 # Without the sandbox (docs/decisions/0021-workflows-without-sandbox.md): it takes a third of a turn's processor time.
@@ -55,84 +52,72 @@ with workflow.unsafe.imports_passed_through():
 class SessionWorkflow:
     """One conversation."""
 
-    # Read by hand, as a turn's input is: one that cannot be read ends the session with a reason.
+    # Messages may be delivered before `run` has begun, so the input is read here.
     @workflow.init
     def __init__(self, *inputs: Any) -> None:
-        self._state = SessionState(workflow.info().workflow_id)
+        input, self._input_error = read_input(inputs, _parse_input, "session")
+        self._state = SessionState(workflow.info().workflow_id, input)
         self._child: ChildTurn | None = None
         self._unwanted: str | None = None
         """The turn that is to stop."""
         self._leaving = False
-        """Nothing more begins in this run."""
-        self._bad_input: str | None = None
-        self._moved_from: str | None = None
-        """The version that the run before this one left."""
-        self._absent = explain_absent_input(inputs)
-        if self._absent:
-            return
-        try:
-            input = SessionInput.model_validate(inputs[0] if len(inputs) == 1 else None)
-            if workflow.info().continued_run_id is None:
-                check_session(input)
-            self._state.apply_input(input)
-            self._moved_from = input.carried.moved_from if input.carried else None
-        except RequestRefused as refusal:
-            self._bad_input = f"The session cannot start: {refusal}"
-        except ValidationError as error:
-            self._bad_input = f"The session cannot start: {shorten_text(describe_problems(error, 'input'), 2_000)}"
+        """No further turn begins in this run."""
+        self._moved_from = input.carried.moved_from if input and input.carried else None
+        """The version of the code that the run before this one left."""
 
     @workflow.run
     async def run(self, *inputs: Any) -> SessionResult:
-        """Take turns until it is closed."""
-        if self._absent:
-            raise PayloadUnreadable(self._absent)  # the task fails, and is tried again
-        if self._bad_input:
-            raise ApplicationError(self._bad_input, type="bad_input", non_retryable=True)
-        turns = asyncio.create_task(self._take_turns())
+        """Run turns until the session is closed."""
+        if self._input_error:
+            raise self._input_error
+        goes_on = await self._run_turns_unless_cancelled()
+        self._leaving = True
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        if goes_on:
+            moved_from = find_version() if self._is_outdated() else None
+            continue_on_newer_version(self._state.build_carryover(moved_from))
+        return self._state.build_result()
+
+    @property
+    def observed_state(self) -> SessionState:
+        """The state as telemetry reads it."""
+        return self._state
+
+    async def _run_turns_unless_cancelled(self) -> bool:
+        """Run turns. A cancellation closes the session and stops its turn. True when another run is to go on."""
+        turns = asyncio.create_task(self._run_turns())
         while not turns.done():
             try:
                 await workflow.wait_condition(turns.done)
             except asyncio.CancelledError:
                 self._state.close(CloseSession(by="Somebody who cancelled it", now=True))
                 self._stop_turn()
-        going_on = turns.result()
-        self._leaving = True
-        await workflow.wait_condition(workflow.all_handlers_finished)
-        if going_on:
-            continue_on_newer_version(
-                self._state.build_carryover(moved_from=find_version() if self._is_outdated() else None)
-            )
-        return self._state.build_result()
+        return turns.result()
 
-    @property
-    def observed_state(self) -> SessionState:
-        """What is told of it to whoever watches all sessions."""
-        return self._state
-
-    async def _take_turns(self) -> bool:
-        """True when the session is to go on in another run."""
+    async def _run_turns(self) -> bool:
+        """Run a turn for every waiting message. True when another run of the session is to go on."""
         state = self._state
         while True:
             if is_history_long() or self._is_outdated():
                 return True
             if state.waiting:
-                await self._take_turn()
+                await self._run_turn()
             elif state.closing:
                 return False
             else:
                 await workflow.wait_condition(lambda: bool(state.waiting or state.closing or self._is_outdated()))
 
     def _is_outdated(self) -> bool:
-        """Is there a newer version of the code to go on with? Not for one that came back from there, or is to end.
+        """Is the session to go on with a newer version of the code? Not when it is closing, or has come back from it.
 
-        Once there was none, the version that it had left is the right one again, and what comes later is news.
+        A version that was left counts as newer again once there has been no newer version meanwhile.
         """
         if not has_newer_version():
             self._moved_from = None
             return False
         return not self._state.closing and find_version() != self._moved_from
 
-    async def _take_turn(self) -> None:
+    async def _run_turn(self) -> None:
         state, input = self._state, self._state.begin_turn(workflow.info().first_execution_run_id)
         assert state.turn, "it has just begun"
         try:
@@ -148,98 +133,105 @@ class SessionWorkflow:
             self._child = None
 
     def _stop_turn(self) -> None:
-        """Stop the turn that runs; one that is about to begin is stopped when it has."""
+        """Stop the running turn; one that is about to start is stopped when it has started."""
         self._unwanted = self._state.turn
         if self._child:
             self._child.cancel()
 
     @update("send", SendMessage)
     async def send(self, body: SendMessage) -> SendResult:
-        """Take what the user says: a turn of its own, or a word to the turn that runs."""
+        """Take a message of the user: it has a turn of its own, or goes to the running turn."""
         idle = self._state.turn is None
-        sent, word = self._state.add_message(body)
-        if word:
-            await self._signal_turn("interrupt" if body.how == "interrupt" else "append", word)
+        sent, interruption = self._state.add_message(body)
+        if interruption:
+            await self._signal_turn("interrupt" if body.how == "interrupt" else "append", interruption)
         elif idle and not sent.ahead:
             await workflow.wait_condition(lambda: not self._is_about_to_begin(body, sent.turn))
         return sent
 
     @send.validator
     def validate_send(self, body: SendMessage) -> None:
-        """Refuse what a closed session, or one with too much before it, would not take."""
+        """Refuse a message to a closed session or a full one."""
         self._state.check_message(body)
 
     def _is_about_to_begin(self, message: SendMessage, turn: str) -> bool:
-        """Is the turn of a message not yet there to be watched?"""
+        """Can the turn of a message not be watched yet?"""
         waits = message in self._state.waiting or (self._state.turn == turn and self._child is None)
         return waits and not self._leaving
 
-    async def _signal_turn(self, signal: str, word: Interruption) -> None:
-        """Say something to the turn that runs. When it does not hear that any more, the session knows by its end."""
+    async def _signal_turn(self, signal: str, message: Interruption) -> None:
+        """Send a message to the running turn. The result of the turn says whether it has read the message."""
         turn = self._state.turn
         await workflow.wait_condition(lambda: self._child is not None or self._state.turn != turn)
         if self._child and self._state.turn == turn:
-            await self._child.signal_and_wait(signal, word)
+            await self._child.signal_and_wait(signal, message)
 
     @update("withdraw", WithdrawMessage)
     def withdraw(self, body: WithdrawMessage) -> None:
-        """Take a message back that has not had its turn."""
+        """Withdraw a message whose turn has not started."""
         self._state.withdraw_message(body.id)
 
     @withdraw.validator
     def validate_withdraw(self, body: WithdrawMessage) -> None:
-        """Only what waits can be taken back."""
+        """Refuse a message that does not wait."""
         self._state.check_withdraw(body.id)
 
     @update("interrupt", InterruptTurn)
     def interrupt(self, body: InterruptTurn) -> None:
-        """Stop the turn that runs; everything in it is answered, and the session goes on."""
+        """Stop the running turn; its calls are answered, and the session goes on."""
         self._stop_turn()
 
     @interrupt.validator
     def validate_interrupt(self, body: InterruptTurn) -> None:
-        """Only a turn that runs can be stopped."""
+        """Refuse it when no turn runs."""
         if self._state.turn is None:
             raise RequestRefused("idle", "no turn runs in this session")
 
     @update("close", CloseSession)
     def close(self, body: CloseSession) -> None:
-        """Take nothing more, and end when what was said is done; or now."""
+        """Close the session: it ends when its messages have had their turns, or now."""
         self._state.close(body)
         if body.now:
             self._stop_turn()
 
     @update("configure", SessionChange)
     def configure(self, body: SessionChange) -> None:
-        """Change how the next turns go."""
+        """Change the model or the mode of the next turns."""
         self._state.configure(body)
 
     @update("revoke", GrantAddress)
     def revoke(self, body: GrantAddress) -> Grant:
-        """Take a standing answer back, between turns."""
+        """Revoke a grant, between turns."""
         return self._state.revoke_grant(body.grant)
 
     @revoke.validator
     def validate_revoke(self, body: GrantAddress) -> None:
-        """Only what there is, and only while no turn has it."""
+        """Refuse an unknown grant, and any while a turn runs: that one has the grants."""
         self._state.check_revoke(body.grant)
 
-    # A signal: it works with no worker up, and whoever sends it to all sessions of a version waits for none of them.
+    # A signal: it works without a worker, and who sends it to all sessions of a version waits for none of them.
     @signal(MOVE_SIGNAL)
     def move(self) -> None:
-        """Wake it. Whether there is newer code it sees by itself."""
+        """Wake the session, which then looks for a newer version of the code."""
 
     @query("view")
     def view(self) -> SessionView:
-        """How it stands, as far as it knows itself."""
+        """The state of the session, without that of its running turn."""
         return self._state.build_view()
 
     @query("messages")
     def messages(self, after: int = 0, epoch: int | None = None) -> ConversationPage:
-        """The messages that whoever asks does not have yet."""
+        """The messages that the caller does not have yet."""
         return self._state.build_page(after, epoch)
 
     @query("grants")
     def grants(self) -> tuple[Grant, ...]:
-        """The standing answers, as they were when the turn that runs began."""
+        """The grants, as they were when the running turn began."""
         return self._state.memory.grants
+
+
+def _parse_input(given: Any) -> SessionInput:
+    input = SessionInput.model_validate(given)
+    if workflow.info().continued_run_id is None:
+        check_session(input)
+    return input

@@ -1,7 +1,7 @@
-"""What is told of turns and sessions to whoever watches a whole installation: phases to count, spans to draw.
+"""Metrics and spans of turns and sessions, reported by an interceptor of their workflows.
 
-Nothing here is in a history, but for a header that says within which span an activity or a child runs: bytes, and no
-event. Nothing is told while a history is replayed. Whatever goes wrong here goes wrong for nobody else.
+The histories have nothing of it but a header of activities and children, which names the span that they run in: bytes,
+and no event. Nothing is reported while a history is replayed. An error here ends the reports of one run, and no more.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ with workflow.unsafe.imports_passed_through():
 
 OBSERVER = "__holdfast_observer"
 TEMPORAL_TRACER_HEADER = "_tracer-data"
-"""The header of Temporal's own tracing, by which whoever starts a turn within a trace says so."""
+"""The header of Temporal's own tracing: the span that a workflow was started in."""
 
 
 @dataclass(frozen=True)
 class Observer:
-    """Whoever is told, outside of the sandbox."""
+    """Takes the reports of a worker, outside of the sandbox."""
 
     count: Callable[[CountedKey, Iterable[Measurement]], None]
-    """What was measured, and what it is of: what is told a second time counts once."""
+    """Takes measurements under a key: what is reported twice under one key counts once."""
     tell: Callable[[Iterable[Span]], None] | None
-    """None: nobody traces."""
+    """Takes spans; None where there are no traces."""
     content: bool
 
 
 class ObservedWorkflow(WorkflowInboundInterceptor):
-    """Watches one run of a turn or a session."""
+    """Reports one run of a turn or a session."""
 
     def __init__(self, next: WorkflowInboundInterceptor) -> None:
         super().__init__(next)
@@ -71,20 +71,20 @@ class ObservedWorkflow(WorkflowInboundInterceptor):
         self._phases: PhaseTracker | None = None
         self._usage = Usage()
         self._ended: Counter[CountedKey] = Counter()
-        """How often what has ended in this run: a call may be executed twice."""
+        """How often each phase has ended in this run: a call may be executed twice."""
         self._broken = False
 
     def init(self, outbound: WorkflowOutboundInterceptor) -> None:
-        """Say within which span things are started."""
+        """Put the span that they run in on whatever the workflow starts."""
         super().init(_ObservedOutbound(outbound, self))
 
     @property
     def has_traces(self) -> bool:
-        """Is anybody told of spans?"""
+        """Are spans reported?"""
         return self._observer is not None and self._observer.tell is not None
 
     async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:
-        """Watch it from its beginning to its end."""
+        """Report the run from its start to its end."""
         state = getattr(workflow.instance(), "observed_state", None)
         if self._observer is None or not isinstance(state, TurnState | SessionState):
             return await super().execute_workflow(input)
@@ -105,18 +105,18 @@ class ObservedWorkflow(WorkflowInboundInterceptor):
         return result
 
     def find_next_root(self) -> SpanPlace | None:
-        """What the next run is to be told to stand within."""
+        """The span that the next run is within."""
         return self._parent
 
     def find_activity_place(self, activity: str, args: Any) -> SpanPlace | None:
-        """Where an activity stands."""
+        """The span of an activity; that of the turn when it is of no call and no step."""
         input = args[0] if args else None
         return self.find_call_place(getattr(input, "call_id", None)) or self._find_step_place(
             getattr(input, "step", None)
         )
 
     def find_call_place(self, call: object) -> SpanPlace | None:
-        """Where stands what executes a call."""
+        """The span of the execution of a call; None when it is not executing."""
         if self.root is None or self._phases is None or not isinstance(call, str):
             return None
         return derive_execution_place(self.root, call, self._phases.find_execution_start(call))
@@ -132,7 +132,7 @@ class ObservedWorkflow(WorkflowInboundInterceptor):
         state.log.watcher = lambda event: self._take_event(state, event)
 
     def _take_event(self, state: TurnState, event: Event) -> None:
-        """Count what ends with an event. A replay only finds out again what is under way."""
+        """Report the phases that end with an event. A replay only tracks which phases are open."""
         if self._phases is None or self._broken:
             return
         try:
@@ -141,11 +141,11 @@ class ObservedWorkflow(WorkflowInboundInterceptor):
             before, self._usage = self._usage, state.conversation.usage
             if found := list(measure_usage(before, self._usage)):
                 self._count_once(("tokens", self._usage.input_tokens, self._usage.output_tokens), found)
-        except Exception as error:  # a turn is worth more than what is told of it
+        except Exception as error:  # no report may fail a turn
             self._give_up(error)
 
     def _report_end(self, state: TurnState | SessionState, failure: str = "") -> None:
-        """This run has ended."""
+        """Report the end of the run."""
         if self._broken or workflow.unsafe.is_replaying():
             return
         try:
@@ -154,7 +154,7 @@ class ObservedWorkflow(WorkflowInboundInterceptor):
             self._give_up(error)
 
     def _build_spans(self, state: TurnState | SessionState, failure: str) -> None:
-        assert self._observer, "nobody is told"
+        assert self._observer, "only an observed run reports"
         info = workflow.info()
         if failure and isinstance(state, TurnState):
             self._count_phase(Phase("turn", info.start_time, workflow.now(), failure))
@@ -189,7 +189,7 @@ class ObservedWorkflow(WorkflowInboundInterceptor):
         )
 
     def _count_phase(self, phase: Phase) -> None:
-        """By what it is of, not by its event: when a task is run again, events may have other numbers."""
+        """Report a phase under what it is of. Not under its event: in a retried task events may have other numbers."""
         if found := list(measure_phase(phase)):
             what = (phase.kind, phase.batch, phase.call, phase.revision, phase.step)
             self._ended[what] += 1
@@ -201,29 +201,29 @@ class ObservedWorkflow(WorkflowInboundInterceptor):
 
     def _give_up(self, error: Exception) -> None:
         self._broken = True
-        workflow.logger.warning("This turn is not observed any more: %s", type(error).__name__)
+        workflow.logger.warning("Metrics and spans of this run end here: %s", type(error).__name__)
 
 
 class _ObservedOutbound(WorkflowOutboundInterceptor):
-    """Says within which span activities and children run."""
+    """Puts the span that they run in on activities and children."""
 
     def __init__(self, next: WorkflowOutboundInterceptor, watching: ObservedWorkflow) -> None:
         super().__init__(next)
         self._watching = watching
 
     def start_activity(self, input: StartActivityInput) -> workflow.ActivityHandle[Any]:
-        """A regular one; what is local ends with its workflow task, and is told with the turn."""
+        """Regular activities only: a local one ends with its workflow task, and is reported with the turn."""
         self._mark_headers(input, self._watching.find_activity_place(input.activity, input.args))
         return super().start_activity(input)
 
     async def start_child_workflow(self, input: StartChildWorkflowInput) -> workflow.ChildWorkflowHandle[Any, Any]:
-        """A turn that a call runs is within that call. One of a session has a trace of its own."""
+        """A delegated turn is within its call. A turn of a session has a trace of its own."""
         call = input.id.rpartition("~")[2].partition("-")[0]
         self._mark_headers(input, self._watching.find_call_place(call))
         return await super().start_child_workflow(input)
 
     def continue_as_new(self, input: ContinueAsNewInput) -> NoReturn:
-        """The next run belongs to the same trace."""
+        """The next run is in the same trace."""
         self._mark_headers(input, self._watching.find_next_root())
         super().continue_as_new(input)
 
@@ -235,7 +235,7 @@ class _ObservedOutbound(WorkflowOutboundInterceptor):
 
 
 def _read_parent_place(headers: Any) -> SpanPlace | None:
-    """The span that whoever started this stands in, by our header or by that of Temporal's own tracing."""
+    """The span that the workflow was started in, by our header or by that of Temporal's own tracing."""
     if TRACE_HEADER in headers:
         return read_header(headers)
     found = _decode_payload(headers[TEMPORAL_TRACER_HEADER]) if TEMPORAL_TRACER_HEADER in headers else None

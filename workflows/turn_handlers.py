@@ -1,12 +1,10 @@
-"""What can be said to a turn while it runs, and asked of it: signals, updates and queries.
+"""The signals, updates and queries of a turn.
 
-Their bodies are read by `handlers.py`. A handler refuses by raising Refused: a refused update leaves nothing in the
-history, a signal that does not count changes nothing.
+`handlers.py` reads their bodies. A handler refuses a message by raising Refused: a refused update leaves nothing in the
+history, a refused signal changes nothing.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from temporalio import workflow
 
@@ -39,151 +37,145 @@ with workflow.unsafe.imports_passed_through():
     )
     from holdfast.domain.turn.views import TurnView, build_turn_view
     from holdfast.errors import RequestRefused
-    from holdfast.workflows.handlers import query, signal, update
-    from holdfast.workflows.inbox import Inbox
-    from holdfast.workflows.unreadable_signals import DroppedSignals
+    from holdfast.workflows.batch_runner import BatchRunner
+    from holdfast.workflows.handlers import DroppedSignals, query, signal, update
+    from holdfast.workflows.pending_approvals import PendingApprovals
 
 
 class TurnHandlers:
     """The handlers of a turn."""
 
     _state: TurnState
-    _inbox: Inbox
+    _approvals: PendingApprovals
+    _runner: BatchRunner
     _dropped: DroppedSignals
 
     @property
     def observed_state(self) -> TurnState:
-        """What is told of it to whoever watches all turns."""
+        """The state as telemetry reads it."""
         return self._state
 
-    # Decisions come as an update from clients that want to know that they counted, and as a signal from everything
-    # else, the stock command included: a signal needs no live worker. Both count once.
+    # Decisions. An update for clients that wait for the answer; a signal for everything else, the stock command
+    # included, as it works without a worker. Each decision counts once, whichever way it comes.
     @update("decide", Decision)
     async def decide(self, decision: Decision) -> DecisionResult:
-        """Take a decision; answers with the state its call went to, or why a change of it was not taken."""
+        """Take a decision. Answers with the new state of its call; a change is answered once it is validated."""
         taken = self._state.apply_decision(decision)
         if not decision.has_changes:
             return taken
-        await workflow.wait_condition(lambda: not self._state.decisions.is_changing(taken.call, decision))
-        return self._state.decisions.acknowledge_change(taken.call)
+        decisions = self._state.decisions
+        await workflow.wait_condition(lambda: not decisions.is_changing(taken.call, decision))
+        return decisions.acknowledge_change(taken.call)
 
     @decide.validator
     def validate_decide(self, decision: Decision) -> None:
-        """Refuse what does not count, without a trace in the history."""
+        """Refuse a decision that does not count; nothing of it is in the history."""
         self._state.decisions.check_decision(decision)
 
     @signal("decide", Decision)
     def decide_by_signal(self, decision: Decision) -> None:
-        """Take a decision that nobody waits for; what does not count is only logged."""
+        """Take a decision; one that does not count is logged."""
         self._state.apply_decision(decision)
-
-    @update("set_mode", ModeChange)
-    async def set_mode(self, body: ModeChange) -> SetModeResult:
-        """Change how much proceeds without asking; answers once what waits has been judged again."""
-        self._state.decisions.set_mode(body.mode, body.by)
-        self._signal_children("tighten", body)
-        await workflow.wait_condition(
-            lambda: self._state.decisions.permitted_mode is not None or not self._state.decisions.has_pending_validation
-        )
-        return SetModeResult(counts=self._state.decisions.permitted_mode)
-
-    @signal("tighten", ModeChange)
-    def tighten(self, body: ModeChange) -> None:
-        """From the turn that delegated to this one: let no more proceed than in that one."""
-        self._state.decisions.set_mode(find_stricter_mode(self._state.decisions.mode, body.mode), body.by)
-        self._signal_children("tighten", body)
-
-    def _signal_children(self, signal: str, body: Any) -> None:
-        """Tell the turns that were delegated."""
-        raise NotImplementedError
 
     @update("editing", EditingNotice)
     def note_editing(self, body: EditingNotice) -> None:
-        """Tell others that somebody has an approval open in an editor."""
+        """Note that somebody has an approval open in an editor."""
         self._state.decisions.note_editing(body)
 
     @note_editing.validator
     def validate_editing(self, body: EditingNotice) -> None:
-        """Only what waits can be edited."""
+        """Refuse an approval that is not pending."""
         self._state.decisions.check_editing(body)
+
+    @update("ask", Question)
+    async def ask(self, body: Question) -> QuestionAnswer:
+        """Ask a person what a running tool asks. Answers once they have, or once nobody will."""
+        executions = self._state.executions
+        revision = executions.hold_call(body)
+        await workflow.wait_condition(lambda: executions.find_answer(body.call, revision) is not None)
+        answer = executions.find_answer(body.call, revision)
+        assert answer, "it was just there"
+        return answer
+
+    @ask.validator
+    def validate_ask(self, body: Question) -> None:
+        """Refuse a question that no running call can ask, or one too many."""
+        self._state.executions.check_question(body)
+        self._state.executions.check_question_count(body)
+
+    # Mode and grants. `tighten` and `take_back` are signals: a turn sends them to its delegated turns, which answer
+    # nothing, and pass them on to theirs.
+    @update("set_mode", ModeChange)
+    async def set_mode(self, body: ModeChange) -> SetModeResult:
+        """Change the mode. Answers once the waiting calls are judged by it."""
+        decisions = self._state.decisions
+        decisions.set_mode(body.mode, body.by)
+        self._runner.signal_children("tighten", body)
+        await workflow.wait_condition(
+            lambda: decisions.permitted_mode is not None or not decisions.has_pending_validation
+        )
+        return SetModeResult(counts=decisions.permitted_mode)
+
+    @signal("tighten", ModeChange)
+    def tighten(self, body: ModeChange) -> None:
+        """Take the mode of the delegating turn, where it is stricter."""
+        decisions = self._state.decisions
+        decisions.set_mode(find_stricter_mode(decisions.mode, body.mode), body.by)
+        self._runner.signal_children("tighten", body)
 
     @update("revoke", GrantAddress)
     def revoke(self, body: GrantAddress) -> Grant:
-        """Take a standing answer back, here and in the turns that were delegated."""
+        """Revoke a grant, here and in delegated turns."""
         grant = self._state.decisions.revoke_grant(body.grant, body.by)
-        self._signal_children("take_back", RevokeDecisions(decisions=(grant.decision.key,), by=body.by))
+        self._runner.signal_children("take_back", RevokeDecisions(decisions=(grant.decision.key,), by=body.by))
         return grant
 
     @revoke.validator
     def validate_revoke(self, body: GrantAddress) -> None:
-        """Only what there is can be revoked."""
+        """Refuse an unknown grant, and a refusal that stands."""
         self._state.decisions.check_revoke(body.grant)
 
     @signal("take_back", RevokeDecisions)
     def revoke_decisions(self, body: RevokeDecisions) -> None:
-        """From the turn that delegated to this one: what was revoked there allows nothing here."""
+        """Revoke what was revoked in the delegating turn."""
         self._state.decisions.revoke_decisions(body.decisions, body.by)
-        self._signal_children("take_back", body)
+        self._runner.signal_children("take_back", body)
 
-    @update("ask", Question)
-    async def ask(self, body: Question) -> QuestionAnswer:
-        """Ask a person what a tool at work asks; answers once they have, or once nobody will."""
-        revision = self._state.executions.hold_call(body)
-        await workflow.wait_condition(lambda: self._state.executions.find_answer(body.call, revision) is not None)
-        found = self._state.executions.find_answer(body.call, revision)
-        assert found, "it was just there"
-        return found
-
-    @ask.validator
-    def validate_ask(self, body: Question) -> None:
-        """Only a call at work asks, and only where somebody is to be asked."""
-        self._state.executions.check_question(body)
-        self._state.executions.check_question_count(body)
-
-    # The rest are updates: their senders need the answer, and can repeat a lost one.
+    # Batches. Updates: their senders need the answer, and can repeat a request whose answer was lost.
     @update("submit", SubmitBatch)
     def submit(self, body: SubmitBatch) -> SubmitResult:
-        """Queue a further batch; one that was queued under the same id by an earlier run is not queued again."""
+        """Queue a batch. A second update of the same id queues nothing, also in a later run of the turn."""
         return SubmitResult(batch=self._state.queue.submit_batch(body.calls, _find_update_id()))
 
     @submit.validator
     def validate_submit(self, body: SubmitBatch) -> None:
-        """Refuse an empty or oversized batch, and any batch to a turn that takes none."""
-        if _find_update_id() in self._state.queue.submitted:
+        """Refuse an empty or oversized batch, and any batch when the turn takes none."""
+        queue = self._state.queue
+        if _find_update_id() in queue.submitted:
             return
         self._state.check_open()
-        check_batch(body.calls, queued=len(self._state.queue.queued))
-        check_waiting(len(body.calls) + sum(map(len, self._state.queue.queued)))
+        check_batch(body.calls, queued=len(queue.queued))
+        check_waiting(len(body.calls) + sum(map(len, queue.queued)))
 
-    # A model step adds its calls by signal, one event each; a caller by update, to hear what became of it.
+    # Also a signal: a model step adds its calls by signal, one event each, where a caller needs the answer.
     @update("add_calls", AddCalls)
     def add_calls(self, body: AddCalls) -> AddCallsResult:
-        """Take further calls of a stream: a reply that is still being written."""
+        """Take further calls of a stream, whose reply is still being written."""
         batch = self._state.add_calls(body)
         return AddCallsResult(batch=batch.id, calls=len(batch.calls))
 
     @add_calls.validator
     def validate_add_calls(self, body: AddCalls) -> None:
-        """Refuse what belongs to no stream, to one that has ended, or to an attempt that was discarded."""
+        """Refuse calls of no stream, of one that has ended, and of an attempt that was discarded."""
         self._state.check_open()
         self._state.streams.check_calls(body)
 
     @signal("add_calls", AddCalls)
     def add_calls_by_signal(self, body: AddCalls) -> None:
-        """The same from the model step at work; what does not count is only logged."""
+        """Take calls that the present model step has streamed."""
         if self._state.input.model is None:
             self._state.check_open()
         self._state.add_calls(body)
-
-    @signal("interrupt", Interruption)
-    def interrupt(self, body: Interruption) -> None:
-        """Take a user's new message: what may be interrupted stops, and the turn goes on with it."""
-        self._state.conversation.apply_interruption(body)
-
-    @signal("append", Interruption)
-    def append(self, body: Interruption) -> None:
-        """Take a user's message that stops nothing: the model reads it after the batch at work."""
-        self._state.conversation.append_message(body)
 
     @update("withdraw", BatchAddress)
     def withdraw(self, body: BatchAddress) -> BatchResult:
@@ -192,7 +184,7 @@ class TurnHandlers:
 
     @withdraw.validator
     def validate_withdraw(self, body: BatchAddress) -> None:
-        """Only what has not started can be withdrawn, and only by whoever submits batches."""
+        """Refuse a batch that is not queued, and any where a model asks for the batches."""
         self._state.check_without_model()
         self._state.queue.get_queued_batch(body.batch)
 
@@ -203,8 +195,9 @@ class TurnHandlers:
 
     @cancel_call.validator
     def validate_cancel_call(self, body: CallAddress) -> None:
-        """Only a call that has not ended can be stopped."""
-        call = self._state.queue.active.get(body.call) if self._state.queue.active else None
+        """Refuse a call that is not at work."""
+        batch = self._state.queue.active
+        call = batch.get(body.call) if batch else None
         if call is None or call.is_terminal:
             raise RequestRefused("not_active", f"call {body.call!r} is not at work in this turn")
 
@@ -215,24 +208,36 @@ class TurnHandlers:
 
     @cancel_batch.validator
     def validate_cancel_batch(self, body: BatchAddress) -> None:
-        """Only the batch at work can be cancelled; a queued one is withdrawn."""
-        if self._state.queue.active is None or self._state.queue.active.id != body.batch:
+        """Refuse a batch that is not at work."""
+        batch = self._state.queue.active
+        if batch is None or batch.id != body.batch:
             raise RequestRefused("not_active", f"batch {body.batch!r} is not at work; withdraw a queued one")
 
     @update("finish")
     def finish(self) -> None:
-        """End a turn that was kept open, once its queue is empty."""
+        """End a turn that was kept open when its queue is empty."""
         self._state.finish_turn()
 
     @finish.validator
     def validate_finish(self) -> None:
-        """Only a turn that was kept open has to be finished."""
+        """Refuse it when the turn takes no batches."""
         self._state.check_open()
+
+    # The user's messages. Signals: the session that sends them learns from the turn's result which were read.
+    @signal("interrupt", Interruption)
+    def interrupt(self, body: Interruption) -> None:
+        """Take a message of the user that stops what may be interrupted."""
+        self._state.conversation.apply_interruption(body)
+
+    @signal("append", Interruption)
+    def append(self, body: Interruption) -> None:
+        """Take a message of the user that stops nothing."""
+        self._state.conversation.append_message(body)
 
     @query("view")
     def view(self) -> TurnView:
-        """Everything a viewer needs, with long values cut."""
-        return build_turn_view(self._state, self._inbox.since)
+        """The turn as viewers see it, with long values cut."""
+        return build_turn_view(self._state, self._approvals.since)
 
     @query("events")
     def events(self, after: int = 0) -> EventPage:
@@ -256,32 +261,32 @@ class TurnHandlers:
 
     @query("answers")
     def answers(self, call_id: str) -> tuple[Response, ...]:
-        """The delivered answers from that of this call on: a page of them."""
+        """A page of delivered answers, from that of this call on."""
         return self._state.queue.list_answers(call_id)
 
     @query("runs")
     def runs(self) -> tuple[EarlierRun, ...]:
-        """The runs of this turn before this one: what happened in them, they tell."""
+        """The earlier runs of this turn, which answer for what happened in them."""
         return self._state.log.runs
 
     @query("grants")
     def grants(self) -> tuple[Grant, ...]:
-        """The standing answers of this turn."""
+        """The grants of this turn."""
         return self._state.decisions.grants.all_grants
 
     @query("conversation")
     def conversation(self) -> Conversation | None:
-        """What the turn's model is told; None for a turn without one."""
+        """What the turn's model reads; None for a turn without one."""
         return self._state.conversation.build_conversation(self._state.executions.context.tools)
 
     @query("messages")
     def messages(self, after: int = 0, epoch: int | None = None) -> ConversationPage:
-        """Of that, what a model step does not have yet."""
+        """The messages that a model step does not have yet."""
         return self._state.conversation.build_page(after, epoch, self._state.executions.context.tools)
 
 
 def _find_update_id() -> str:
-    """Of the update at work. Temporal knows those of one run; a turn, those of all of its runs."""
+    """The id of the present update. Temporal knows the updates of one run; a turn knows those of all its runs."""
     info = workflow.current_update_info()
     assert info, "only updates ask"
     return info.id

@@ -78,7 +78,7 @@ def test_S18_the_message_of_the_page_interrupts(home: Home) -> None:
 
 def test_every_code_of_calls_that_are_refused_is_told() -> None:
     folder = ROOT / "src" / "holdfast" / "domain" / "turn"
-    files = ("streams.py", "turn_io.py", "turn_state.py")
+    files = ("batch_queue.py", "call_streams.py", "turn_io.py", "turn_state.py")
     codes = {code for file in files for code in REFUSALS.findall((folder / file).read_text())}
     told = read_page(PAGE)
     of_starting = {"empty_turn", "model_and_batches", "no_prompt", "no_model", "not_yours"}

@@ -13,7 +13,7 @@ from temporalio.api.enums.v1 import PendingActivityState
 from holdfast import Response, TurnInput
 from holdfast.config.schema import HookSettings
 from holdfast.testing import build_request, wait_until
-from holdfast.workflows import validate_calls
+from holdfast.workflows import call_activities
 from tests.support.engine import Engine
 from tests.support.waiting import waiting
 
@@ -167,7 +167,7 @@ print("{}")
 
 
 async def test_S35_a_slow_hook_is_asked_once_per_phase(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(validate_calls, "LOCAL_LIMIT", timedelta(seconds=1))
+    monkeypatch.setattr(call_activities, "LOCAL_LIMIT", timedelta(seconds=1))
     asked, release = engine.workspace.parent / "asked", engine.workspace.parent / "release"
     hook = ["python3", "-c", HELD, str(asked), str(release)]
     _hooks(engine, {"name": "slow", "when": "before", "command": hook, "timeout_seconds": 30})

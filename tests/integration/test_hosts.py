@@ -15,7 +15,7 @@ import pytest
 
 from holdfast import Mode, Turn, TurnInput
 from holdfast.testing import build_request, wait_until
-from holdfast.workflows import execute_call
+from holdfast.workflows import call_activities
 from tests.support import marks
 from tests.support.commands import answer, approve, begin, kind_of, left, supervisors
 from tests.support.engine import Engine
@@ -27,7 +27,7 @@ from tests.support.waiting import speaking, waiting
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, limit in LIMITS.items():
-        monkeypatch.setattr(execute_call, name, limit)
+        monkeypatch.setattr(call_activities, name, limit)
 
 
 @pytest.fixture

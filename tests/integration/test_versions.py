@@ -22,7 +22,7 @@ from holdfast.workers.lookup import task_queues
 from holdfast.workers.versions import deployments
 from holdfast.workers.versions.check_versions import announce_version
 from holdfast.workers.versions.deployments import Version, claim_current, fetch_deployment, is_known
-from holdfast.workflows import continue_as_new
+from holdfast.workflows import workflow_run
 from tests.support.conversations import idle, runs, spoken
 from tests.support.engine import Engine
 from tests.support.versions import make_current, run_temporal, versioned, versions_in, wake_sessions
@@ -83,7 +83,7 @@ async def test_S42_a_session_that_has_continued_on_its_version_still_goes_over(e
     start = SessionInput(turn=TurnInput(model=ModelChoice(script=script)))
     session = engine.holdfast.get_session()
     async with versioned(engine, deployment, "v1", ECHO, ASK):
-        with patch.object(continue_as_new, "EVENT_LIMIT", 20):
+        with patch.object(workflow_run, "EVENT_LIMIT", 20):
             for number in range(3):
                 sent = await session.send(f"Message {number}", start=start)
                 await (await session.wait_for_turn(sent.turn)).result()
@@ -136,7 +136,7 @@ async def test_S42_a_session_that_came_back_from_an_upgrade_that_was_taken_back_
 
 
 async def test_S42_a_turn_that_continues_as_new_stays_with_its_version(engine: Engine, deployment: str) -> None:
-    with patch.object(continue_as_new, "EVENT_LIMIT", 20):
+    with patch.object(workflow_run, "EVENT_LIMIT", 20):
         async with versioned(engine, deployment, "v1", ECHO, ASK):
             batches = tuple((build_request("ask", say=number),) for number in range(4))
             turn = await engine.start(TurnInput(batches=batches))

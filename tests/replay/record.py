@@ -16,7 +16,7 @@ from typing import Any
 from unittest.mock import patch
 
 from holdfast.workers.audit.read.workflow_runs import gather_runs
-from holdfast.workflows import execute_call
+from holdfast.workflows import call_activities
 from tests.support.engine import Engine, new_engine
 from tests.support.hurried import LIMITS
 from tests.support.server import address_of, start_server
@@ -46,7 +46,7 @@ async def record() -> None:
 async def _played(name: str, play: Play, engine: Engine) -> str:
     """The id of what was played to its end."""
     if name in WITH_WORKERS:
-        limits = ((patch.object(execute_call, limit, value)) for limit, value in LIMITS.items())
+        limits = ((patch.object(call_activities, limit, value)) for limit, value in LIMITS.items())
         with ExitStack() as patched:
             for one in limits:
                 patched.enter_context(one)

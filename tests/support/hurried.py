@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from holdfast.activities.builtin.shell import Shell
 from holdfast.workers.cli import main
-from holdfast.workflows import execute_call
+from holdfast.workflows import call_activities
 
 HEARTBEAT_SECONDS = 2
 LIMITS = {"FIRST_LIMIT": timedelta(seconds=1), "SECOND_LIMIT": timedelta(seconds=15)}
@@ -19,5 +19,5 @@ LIMITS = {"FIRST_LIMIT": timedelta(seconds=1), "SECOND_LIMIT": timedelta(seconds
 if __name__ == "__main__":
     Shell.heartbeat_seconds = HEARTBEAT_SECONDS
     for name, limit in LIMITS.items():
-        setattr(execute_call, name, limit)
+        setattr(call_activities, name, limit)
     main()

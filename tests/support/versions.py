@@ -30,12 +30,12 @@ from tests.support.processes import ROOT, WorkerProcess
 
 PATIENCE = 60.0
 OTHER_STEPS = (
-    ("workflows/turn.py", "        state, thinking = self._state, None\n", "        await workflow.sleep(0.001)\n"),
+    ("workflows/turn.py", "        state, step = self._state, None\n", "        await workflow.sleep(0.001)\n"),
     ("workflows/session.py", "        state, input = self._state, ", "        await workflow.sleep(0.001)\n"),
 )
 """Where code takes a step that ours does not: a timer, before anything else. None can replay what the other did."""
 PATCHED = (
-    ("workflows/turn.py", "        judging = self._start_validation()\n        self._state.apply_limits()\n",
+    ("workflows/batch_runner.py", "        validation = self._start_validation()\n        self._state.apply_limits()\n",
      '        if workflow.patched("one-more-step"):\n            await workflow.sleep(0.001)\n'),
 )  # fmt: skip
 """The same, as it is done where old turns go on with new code."""

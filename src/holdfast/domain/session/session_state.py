@@ -10,7 +10,7 @@ from holdfast.domain.conversation.compaction import (
     estimate_tokens,
     stub_results,
 )
-from holdfast.domain.conversation.messages import Compaction, ConversationMessage, ConversationPage, Usage, UserMessage
+from holdfast.domain.conversation.messages import Compaction, ConversationMessage, ConversationPage, UserMessage
 from holdfast.domain.modes import Confirming
 from holdfast.domain.session.session_io import (
     MAX_WAITING,
@@ -46,40 +46,37 @@ LINE_LIMIT = 200
 class SessionState:
     """Everything a session knows."""
 
-    def __init__(self, session_id: str) -> None:
+    def __init__(self, session_id: str, input: SessionInput | None = None) -> None:
+        """Begin a session, or go on where an earlier run of it left (`input.carried`)."""
         self.id = session_id
-        self.input = SessionInput(turn=TurnInput())
-        self.memory = TurnMemory()
-        self.messages: list[ConversationMessage] = []
-        self.epoch = 0
-        self.turns = 0
-        self.usage = Usage()
-        self.waiting: list[SendMessage] = []
+        self.input = input or SessionInput(turn=TurnInput())
+        carried = self.input.carried or SessionCarryover(memory=TurnMemory(mode=self.input.turn.mode))
+        self.memory = carried.memory
+        self.messages: list[ConversationMessage] = list(carried.messages)
+        self.epoch = carried.epoch
+        """Counts how often messages were replaced, so that a reader fetches all of them again."""
+        self.turns = carried.turns
+        """The number of turns so far."""
+        self.usage = carried.usage
+        self.waiting: list[SendMessage] = list(carried.waiting)
+        """The messages that wait for turns of their own."""
         self.turn: str | None = None
-        """The one that runs."""
-        self.last: LastTurn | None = None
-        self.closing: str | None = None
-        """Why it takes nothing more."""
+        """The id of the running turn."""
+        self.last = carried.last
+        self.closing = carried.closing
+        """Why the session is closed to further messages."""
+        self._known = dict(carried.known)
+        """The newest messages: the turn of each, by message id."""
+        self._withdrawn = set(carried.withdrawn)
+        """The ids of the waiting messages that were withdrawn."""
         self._sent_messages: list[SendMessage] = []
-        """What was said to the turn that runs: it may end before it hears that."""
-        self._known: dict[str, str] = {}
-        self._withdrawn: set[str] = set()
-        """Of what waits, what is not to have its turn."""
+        """The messages that were sent to the running turn, which may end before it reads them."""
         self._prompt: SendMessage | None = None
-        self._wish = SessionChange()
-        """What is to be otherwise when the turn that runs has ended."""
+        """The message that the running turn began with."""
+        self._change = SessionChange()
+        """What changes when the running turn has ended."""
         self._is_dropping = False
-        """Is what waits not to have its turn any more?"""
-
-    def apply_input(self, input: SessionInput) -> None:
-        """Take the input, or what an earlier run left."""
-        self.input = input
-        self.memory = TurnMemory(mode=input.turn.mode)
-        if carried := input.carried:
-            self.memory, self.messages, self.epoch = carried.memory, list(carried.messages), carried.epoch
-            self.turns, self.usage, self.last = carried.turns, carried.usage, carried.last
-            self.waiting, self._known, self.closing = list(carried.waiting), dict(carried.known), carried.closing
-            self._withdrawn = set(carried.withdrawn)
+        """Messages that the running turn does not read are dropped."""
 
     def build_carryover(self, moved_from: str | None = None) -> SessionInput:
         """What its next run goes on from. No turn runs."""
@@ -197,8 +194,8 @@ class SessionState:
             self._note_turn(said, format_session_turn_id(self.id, self.turns + place))
         self.waiting, self._sent_messages = [*self.waiting, *unheard], []
         self.turn, self.last, self._prompt = None, last, None
-        wish, self._wish = self._wish, SessionChange()
-        self.configure(wish)
+        change, self._change = self._change, SessionChange()
+        self.configure(change)
 
     def _bound_messages(self) -> None:
         if estimate_tokens(self.messages) * CHARACTERS_PER_TOKEN > MESSAGES_LIMIT:
@@ -216,7 +213,7 @@ class SessionState:
         """How the next turns are to go. A turn that runs has the memory, and brings it back as it was for it."""
         if self.turn:
             said = {name: value for name, value in dict(wish).items() if value is not None}
-            self._wish = self._wish.model_copy(update=said)
+            self._change = self._change.model_copy(update=said)
             return
         if wish.model:
             self.input = self.input.model_copy(
@@ -256,7 +253,7 @@ class SessionState:
             id=self.id,
             status="closed" if self.closing and not self.turn and not self.waiting else "idle",
             model=model.name if model else "",
-            mode=self._wish.mode or self.memory.mode,
+            mode=self._change.mode or self.memory.mode,
             grants=len(self.memory.grants),
             turn=self.turn,
             turns=self.turns,

@@ -32,9 +32,7 @@ START = SessionInput(turn=TurnInput(model=ModelChoice(), limits=TurnLimits(steps
 
 
 def session() -> SessionState:
-    state = SessionState("s")
-    state.apply_input(START)
-    return state
+    return SessionState("s", START)
 
 
 def said(number: int, how: Any = "queue") -> SendMessage:
@@ -51,9 +49,7 @@ def ended(state: SessionState, prompt: str, *heard: str, **more: Any) -> TurnRes
 def continued(state: SessionState) -> SessionState:
     """The session's next run."""
     input = SessionInput.model_validate_json(state.build_carryover().model_dump_json())
-    state = SessionState("s")
-    state.apply_input(input)
-    return state
+    return SessionState("s", input)
 
 
 class Conversation(RuleBasedStateMachine):
