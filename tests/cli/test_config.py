@@ -53,8 +53,8 @@ def test_options_win_over_the_environment_the_environment_over_the_file_and_the_
     assert found["limits.concurrent_calls"] == (3, "file")
     assert found["limits.output_characters"] == (40_000, "default")
     done = place.run("--config", "any.toml", "config", "show", "--data", "given", HOLDFAST_DATA="/said")
-    assert f"{place.folder}/given  (option)" in done.stdout
-    assert f"{place.folder}/w  (file, line 1)" in done.stdout
+    assert f"option        {place.folder}/given\n" in done.stdout
+    assert f"file, line 1  {place.folder}/w\n" in done.stdout
     assert shown(place)["data"] == (str(place.folder / "share" / "holdfast"), "default")
 
 
@@ -102,7 +102,7 @@ def test_a_file_that_is_merely_found_stops_what_would_run_it_until_it_is_trusted
     done = place.run("config", "trust", "--yes")
     assert done.returncode == 0, done.stderr
     assert str(file) in done.stdout
-    assert "runs at start          ./tools.py list" in done.stdout
+    assert "  runs at start   ./tools.py list" in done.stdout
     assert place.run("tools").returncode == 0
     [record] = (place.folder / "state" / "holdfast" / "trusted").iterdir()
     assert [path.stat().st_mode & 0o077 for path in (record, record.parent)] == [0, 0]
@@ -187,7 +187,7 @@ def test_a_good_file_is_outlined(place: Home) -> None:
     file = write(place, 'workspace = "w"\n[tools]\nmodules = ["a.b:c"]\n[mcp.servers.x]\ncommand = "npx"\n' + DISCOVERY)
     done = place.run("config", "check")
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, f"{file}: ok")
-    for words in ("imports                a.b:c", "./tools.py call TOOL", "MCP server             x: npx"):
+    for words in ("  imports         a.b:c", "./tools.py call TOOL", "  MCP server      x: npx"):
         assert words in done.stdout
     assert "is not trusted" in done.stderr
     assert place.json("config", "check", str(file)) == {"file": str(file), "ok": True, "problems": []}

@@ -135,8 +135,8 @@ def test_S39_tools_are_listed_by_the_servers_own_names_with_effect_and_whether_t
     assert re.fullmatch(r"set\.all +idempotent  yes   shelf__set_all_[0-9a-f]{8}", lines[5])
     assert len(lines[3].split()[3]) == 64
     with terminal(empty, "mcp", "test", "shelf", columns=80) as child:
-        child.expect(pexpect.EOF)
-        shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", child.before).splitlines()
+        assert ended(child) == 0
+        shown = child.before.splitlines()
     assert any(line.startswith(f"{long}  once") for line in shown)
     assert max(map(len, shown)) <= 80
     (empty.folder / "shelf" / "tools.json").write_text(json.dumps([{**tools[0], "description": "Another."}]))
@@ -146,10 +146,10 @@ def test_S39_tools_are_listed_by_the_servers_own_names_with_effect_and_whether_t
 def test_on_a_terminal_it_says_which_servers_it_waits_for_and_takes_that_back(empty: Home) -> None:
     configure(empty, ours(empty) + '[mcp.servers.hang]\ncommand = "sleep"\nargs = ["600"]\nstart_seconds = 3\n')
     with terminal(empty, "mcp", "list") as child:
-        child.expect(r"waiting for: hang\x1b\[K|waiting for: hang\r\x1b\[K")
-        child.expect("waiting")
+        child.expect("(?m)waiting for: hang$")
         child.expect("hang: it was not ready within 3 seconds")
         assert ended(child) == 0
+        assert not child.shows("waiting for")
     piped = empty.run("mcp", "list")
     assert "waiting for" not in piped.stdout + piped.stderr
     assert not empty.processes()

@@ -150,4 +150,4 @@ def test_without_a_server_it_is_said_where_one_comes_from(empty: Home) -> None:
         assert "start one with `holdfast up`" in done.stderr
     with empty.up():
         assert empty.json("sessions") == {"sessions": []}
-        assert empty.run("sessions").stdout == "No sessions yet: begin one with holdfast chat.\n"
+        assert empty.run("sessions").stdout == "No sessions yet: begin one with `holdfast chat`.\n"

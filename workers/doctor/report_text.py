@@ -11,7 +11,7 @@ from holdfast.util.findings import Finding, Level
 from holdfast.util.text import escape_controls
 from holdfast.workers.doctor.run_checks import Report, count_findings
 from holdfast.workers.terminal import render
-from holdfast.workers.terminal.layout import Columns, Line
+from holdfast.workers.terminal.layout import PlainTable
 
 MARKS: dict[Level, tuple[str, str, str]] = {
     "ok": ("✓", "ok", "green"),
@@ -24,7 +24,7 @@ MARKS: dict[Level, tuple[str, str, str]] = {
 def print_reports(reports: Sequence[Report]) -> None:
     """All of it."""
     target = render.build_console()
-    target.print(Columns([line for report in reports for line in _build_lines(report)]))
+    target.print(PlainTable([row for report in reports for row in _build_rows(report)]))
     render.build_console().print(format_summary(reports))
 
 
@@ -36,12 +36,12 @@ def format_summary(reports: Sequence[Report]) -> str:
     return f"{_format_count(problems, 'problem')}, {_format_count(warnings, 'warning')}."
 
 
-def _build_lines(report: Report) -> Iterator[Line]:
+def _build_rows(report: Report) -> Iterator[tuple[Text, ...]]:
     for place, finding in enumerate(report.findings):
         name = report.check if place == 0 else ""
-        yield Line((Text(name), _render_mark(finding), Text(_escape_text(finding.says))))
+        yield Text(name), _render_mark(finding), Text(_escape_text(finding.says))
         if finding.do:
-            yield Line((Text(""), Text(""), Text(f"{_choose_arrow()} {_escape_text(finding.do)}", "dim")))
+            yield Text(""), Text(""), Text(f"{_choose_arrow()} {_escape_text(finding.do)}", "dim")
 
 
 def _escape_text(text: str) -> str:

@@ -1,154 +1,129 @@
-"""Columns for people, as wide as the terminal: names stay whole, and one column gives way to them.
+"""Tables and prose for people: rich draws them, as wide as the terminal and without blanks at the ends of lines.
 
-It is wrapped or cut where it stands, or has lines of its own when there is no room beside the others. Those are broken
-between two columns before one of them is. No line ends in blanks; where nobody looks (a pipe) nothing is broken at all.
+Names stay whole, and the last column gives way to them. Where the output is no terminal no line is broken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
-UNBOUNDED_WIDTH = 1_000
-"""Columns when nobody looks: lines are not to be broken for a pipe."""
+UNBOUNDED_WIDTH = 1_000_000
+"""Columns where the output is no terminal."""
 GAP = 2
-INDENT = 4
 MIN_WIDTH = 30
-"""Columns that the one that gives way has at least beside the others, unless it needs fewer."""
+"""Columns that the last one has at least, unless it needs fewer; else the names are wrapped too."""
+MIN_DETAIL = 20
+"""Columns that are worth filling behind the name of a tool; else what follows begins a line of its own."""
 
 
 @dataclass(frozen=True)
-class Line:
-    """What stands side by side, and what stands below that, each cut where the terminal ends."""
+class PlainTable:
+    """Rows of cells, one below the other. A column without header and content takes no room."""
 
-    cells: tuple[Text, ...]
-    below: tuple[Text, ...] = ()
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Lines with their cells one below the other. The last column gives way."""
-
-    lines: Sequence[Line]
+    rows: Sequence[Sequence[RenderableType]]
     header: tuple[str, ...] = ()
-    cuts: bool = False
-    """What has no room is cut, and not wrapped."""
-    right: frozenset[int] = field(default=frozenset())
-    """Columns that end one below the other."""
+    right: frozenset[int] = frozenset()
+    """The columns that are aligned to the right."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Line by line."""
-        if self.lines or self.header:
-            yield from _ColumnLayout(self, console, options.max_width).render_lines()
+        """The lines of the table."""
+        if self.rows or self.header:
+            for line in console.render_lines(self._build_table(console, options), options, pad=False):
+                yield from _strip_blanks(line)
+                yield Segment.line()
+
+    def _build_table(self, console: Console, options: ConsoleOptions) -> Table:
+        names = self.header or ("",) * len(self.rows[0])
+        columns = list(zip(names, *self.rows, strict=True))
+        widths = [max(Measurement.get(console, options, cell).maximum for cell in column) for column in columns]
+        shown = [place for place, width in enumerate(widths) if width]
+        *sizes, last = [widths[place] for place in shown] or [0]
+        fits = sum(sizes) + GAP * len(sizes) + min(last, MIN_WIDTH) <= options.max_width
+        table = Table(
+            box=None, show_header=bool(self.header), header_style="dim", pad_edge=False, padding=(0, GAP, 0, 0)
+        )
+        for place in shown:
+            table.add_column(
+                Text(names[place]),
+                justify="right" if place in self.right else "left",
+                no_wrap=fits and place != shown[-1],
+                overflow="fold",
+            )
+        for row in self.rows:
+            table.add_row(*(row[place] for place in shown))
+        return table
+
+
+@dataclass(frozen=True)
+class CallCell:
+    """The whole name of a tool and, behind or below it, what is said of a call: one line each, cut where it ends."""
+
+    name: str
+    detail: Text
+    below: Sequence[Text] = ()
+    name_width: int = 0
+    """The width of the longest name in the table, so that what follows stands one below the other."""
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """As wide as the name needs at least, and as everything in one line at most."""
+        name = max(cell_len(self.name), self.name_width)
+        most = max([name + GAP + self.detail.cell_len, *(text.cell_len for text in self.below)])
+        return Measurement(min(name, options.max_width), min(most, options.max_width))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The lines of the cell."""
+        room = options.max_width
+        for padding in (self.name_width, 0):
+            name = Text(self.name.ljust(padding + len(self.name) - cell_len(self.name)))
+            beside = room - name.cell_len - GAP
+            if beside >= min(self.detail.cell_len, MIN_DETAIL):
+                yield _cut(Text.assemble(name, " " * GAP, self.detail), room)
+                break
+        else:
+            yield from (_cut(line, room) for line in Text(self.name).wrap(console, room, overflow="fold"))
+            yield from [_cut(self.detail, room)] if self.detail else []
+        yield from (_cut(text, room) for text in self.below)
 
 
 @dataclass(frozen=True)
 class Prose:
-    """Text that is broken between words, each line of it as far from the edge as it began."""
+    """Text that is wrapped between words, each line of it as far from the edge as it began."""
 
     text: str
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Line by line."""
+        """The wrapped lines."""
         for line in self.text.split("\n"):
-            indent = len(line) - len(line.lstrip(" "))
-            room = options.max_width - indent
-            pieces = (
-                [Text(line[indent:])]
-                if options.max_width >= UNBOUNDED_WIDTH
-                else _wrap_text(console, Text(line[indent:]), room)
-            )
-            for piece in pieces:
-                yield _forbid_wrapping(Text(" " * indent).append_text(piece))
+            words = line.lstrip(" ")
+            indent = " " * (len(line) - len(words))
+            room = max(1, options.max_width - len(indent))
+            pieces = Text(words).wrap(console, room, overflow="fold", no_wrap=False) or [Text()]
+            yield from (_cut(Text(indent).append_text(piece), options.max_width) for piece in pieces)
 
 
-class _ColumnLayout:
-    """Columns on a terminal of some width."""
-
-    def __init__(self, columns: Columns, console: Console, width: int) -> None:
-        self._columns = columns
-        self._console = console
-        self._width = width
-        self._head = Line(tuple(Text(name, "dim") for name in columns.header))
-        self._lines = [*([self._head] if columns.header else []), *columns.lines]
-        *self._widths, last = (
-            max(map(_measure_text, column)) for column in zip(*(line.cells for line in self._lines), strict=True)
-        )
-        self._start = sum(size + GAP for size in self._widths if size)
-        self._beside = width >= UNBOUNDED_WIDTH or width - self._start >= min(last, MIN_WIDTH)
-
-    def render_lines(self) -> Iterator[Text]:
-        """Every line, the header first."""
-        for line in self._lines:
-            for text in self._place_beside(line) if self._beside else self._place_below(line):
-                yield _forbid_wrapping(text)
-
-    def _place_beside(self, line: Line) -> Iterator[Text]:
-        first, *more = self._fit_cell(line.cells[-1], self._width - self._start)
-        yield self._join_cells(line).append_text(first)
-        for text in (*more, *(self._cut_text(below, self._width - self._start) for below in line.below)):
-            yield Text(" " * self._start).append_text(text)
-
-    def _place_below(self, line: Line) -> Iterator[Text]:
-        """The last cell on lines of its own; the others on as many as they need."""
-        room = self._width - INDENT
-        yield from self._flow_cells(line)
-        own = self._fit_cell(line.cells[-1], room) if line.cells[-1] and line is not self._head else []
-        for text in (*own, *(self._cut_text(below, room) for below in line.below)):
-            yield Text(" " * INDENT).append_text(text)
-
-    def _join_cells(self, line: Line) -> Text:
-        text = Text()
-        for cell in self._pad_cells(line):
-            text.append_text(cell)
-        return text
-
-    def _flow_cells(self, line: Line) -> Iterator[Text]:
-        """All cells but the last; one that has no room begins another line, and is broken only if it fits on none."""
-        text = Text()
-        for cell, bare in zip(self._pad_cells(line), line.cells, strict=False):
-            if text and _measure_text(text) + _measure_text(bare) > self._width:
-                yield text
-                text = Text(" " * INDENT)
-            if _measure_text(text) + _measure_text(bare) > self._width:
-                *full, cell = _wrap_text(self._console, bare, self._width - INDENT)
-                yield from (Text(" " * INDENT).append_text(piece) for piece in full)
-                text, cell = Text(" " * INDENT), Text.assemble(cell, " " * GAP)
-            text.append_text(cell)
-        yield text
-
-    def _pad_cells(self, line: Line) -> Iterator[Text]:
-        for number, (cell, size) in enumerate(zip(line.cells, self._widths, strict=False)):
-            blank = Text(" " * (size - _measure_text(cell)))
-            gap = Text(" " * GAP if size else "")
-            yield Text.assemble(*((blank, cell) if number in self._columns.right else (cell, blank)), gap)
-
-    def _fit_cell(self, cell: Text, room: int) -> list[Text]:
-        if self._width >= UNBOUNDED_WIDTH:
-            return [cell.copy()]
-        return [self._cut_text(cell, room)] if self._columns.cuts else _wrap_text(self._console, cell, room)
-
-    def _cut_text(self, text: Text, room: int) -> Text:
-        text = text.copy()
-        if self._width < UNBOUNDED_WIDTH:
-            text.truncate(max(1, room), overflow="ellipsis")
-        return text
+def _cut(text: Text, room: int) -> Text:
+    """One line, which ends with an ellipsis where it was too long."""
+    line = text.copy()
+    line.truncate(max(1, room), overflow="ellipsis")
+    line.rstrip()
+    line.no_wrap, line.overflow = True, "ignore"
+    return line
 
 
-def _forbid_wrapping(text: Text) -> Text:
-    """A line as it is."""
-    text.rstrip()
-    text.no_wrap, text.overflow = True, "ignore"
-    return text
-
-
-def _wrap_text(console: Console, text: Text, room: int) -> list[Text]:
-    return list(text.wrap(console, max(1, room), overflow="fold", no_wrap=False)) or [Text()]
-
-
-def _measure_text(text: Text) -> int:
-    return cell_len(text.plain)
+def _strip_blanks(line: Iterable[Segment]) -> list[Segment]:
+    """A line of a table without the blanks that fill its last cell."""
+    segments = list(line)
+    while segments and not segments[-1].text.strip(" "):
+        segments.pop()
+    if segments:
+        last = segments.pop()
+        segments.append(Segment(last.text.rstrip(" "), last.style))
+    return segments

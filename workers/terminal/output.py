@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -18,6 +19,13 @@ def print_text(text: str) -> None:
     """One line for whoever waits for it."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
+
+
+def print_table(header: tuple[str, ...], rows: Iterable[tuple[Any, ...]], right: Iterable[int] = ()) -> None:
+    """A table for people; the columns in `right` are aligned to the right."""
+    from holdfast.workers.terminal import render
+
+    render.build_console().print(render.build_table(header, rows, right))
 
 
 def print_answer(json: bool, text: str, **body: Any) -> None:

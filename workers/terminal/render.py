@@ -14,13 +14,15 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
+from rich.styled import Styled
 from rich.text import Text
 
 from holdfast.domain.approvals.approval import ToolNotes
 from holdfast.domain.calls.call import Call
 from holdfast.domain.calls.events import Event
-from holdfast.domain.content import exact, format_tool_name
+from holdfast.domain.content import Response, exact, format_tool_name
 from holdfast.domain.turn.activity_io import LiveOutput
 from holdfast.util.text import (
     count_changes,
@@ -31,7 +33,7 @@ from holdfast.util.text import (
     strip_all_but_styles,
     strip_controls,
 )
-from holdfast.workers.terminal.layout import UNBOUNDED_WIDTH, Columns, Line, Prose
+from holdfast.workers.terminal.layout import UNBOUNDED_WIDTH, CallCell, PlainTable, Prose
 from holdfast.workers.terminal.turn_board import Row
 
 WORDS_LIMIT = 1_000
@@ -126,31 +128,36 @@ def render_rows(
     *,
     asked_call_id: str | None = None,
     held_back: Mapping[str, str] | None = None,
-) -> Columns:
+) -> PlainTable:
     """Calls with their states, and the end of the output of those that run.
 
-    `approvals` is marked. Those whose answer is `held_back` say until when.
+    `asked_call_id` is marked. `held_back` says of calls whose answers are not delivered yet what they wait for.
     """
-    waits = held_back or {}
-    lines = [_build_line(row, now, row.call == asked_call_id, waits.get(row.call)) for row in shown]
-    return Columns(lines, cuts=True, right=frozenset({2}))
-
-
-def _build_line(row: Row, now: datetime | None, is_asked: bool, held_back: str | None) -> Line:
-    status = Text("stopping", "magenta") if row.stopping else render_state(row.status)
-    tails = [] if row.is_terminal else [one for one in render_styled(row.tail).split("\n") if one.plain.strip()]
-    said = [*([Text(format_line(row.decided, 400), "dim")] if row.decided else []), *(one[:400] for one in tails[-3:])]
-    waits = (f"delivered {held_back}: ", "dim") if held_back else ""
-    return Line(
+    rows, waits = list(shown), held_back or {}
+    names = [format_tool_name(row.tool) for row in rows]
+    width = max(map(cell_len, names), default=0)
+    lines = [
         (
-            _render_place(row, is_asked),
-            status,
+            _render_place(row, row.call == asked_call_id),
+            Text("stopping", "magenta") if row.stopping else render_state(row.status),
             Text(format_run_time(row.started, row.ended, now)),
-            Text(format_tool_name(row.tool)),
-            Text.assemble(waits, format_line(row.error or row.title, WORDS_LIMIT)),
-        ),
-        tuple(Text("│ ", "dim").append_text(words) for words in said),
-    )
+            CallCell(name, _describe_row(row, waits.get(row.call)), _render_tail(row), width),
+        )
+        for row, name in zip(rows, names, strict=True)
+    ]
+    return PlainTable(lines, right=frozenset({2}))
+
+
+def _describe_row(row: Row, held_back: str | None) -> Text:
+    waits = (f"delivered {held_back}: ", "dim") if held_back else ""
+    return Text.assemble(waits, format_line(row.error or row.title, WORDS_LIMIT))
+
+
+def _render_tail(row: Row) -> list[Text]:
+    """Who decided, and the last lines of the output of a call that runs."""
+    tail = [] if row.is_terminal else [one for one in render_styled(row.tail).split("\n") if one.plain.strip()]
+    lines = [*([Text(format_line(row.decided, 400), "dim")] if row.decided else []), *(one[:400] for one in tail[-3:])]
+    return [Text("│ ", "dim").append_text(line) for line in lines]
 
 
 def render_output(live: LiveOutput) -> Text:
@@ -180,16 +187,14 @@ def render_event(
     by = Text(f"  (by {format_actor(item.actor, item.by)})" if item.by else "", "dim")
     if item.kind in ("call", "result"):
         after = "delivered" if item.kind == "result" else item.after
-        cells = (
+        words = Text(format_line(remark or item.error or item.note or item.title, WORDS_LIMIT)).append_text(by)
+        row: list[RenderableType] = [
             Text(indent + clock),
             Text(f"{format_line(item.call, 20):6} {item.place}/{item.of}{'+' if growing else ''}"),
-            Text(f"{after.replace('_', ' '):<17}", STATUS_STYLES.get(after, "") if not dim else ""),
-            Text(format_tool_name(item.tool or "")),
-            Text(format_line(remark or item.error or item.note or item.title, WORDS_LIMIT)).append_text(by),
-        )
-        for cell in cells if dim else ():
-            cell.stylize("dim")
-        return Columns([Line(cells)], cuts=True)
+            Text(f"{after.replace('_', ' '):<17}", STATUS_STYLES.get(after, "")),
+            CallCell(format_tool_name(item.tool or ""), words),
+        ]
+        return Styled(PlainTable([row]), "dim") if dim else PlainTable([row])
     text = Text(f"{indent}{clock}  ")
     subject = {"batch": f"batch {format_line(item.batch, 20)}", "model": "model", "turn": "turn"}[item.kind]
     calls = f" {format_call_count(item.of or 0)}" if item.after == "discarding" else ""
@@ -255,9 +260,22 @@ def describe_definition(server: str | None, about: ToolNotes | None) -> list[str
     return [*found, "described as:", *(f"  {words}".rstrip() for words in said)] if about.description else found
 
 
-def build_table(header: tuple[str, ...], lines: Iterable[tuple[Any, ...]]) -> Columns:
-    """Columns. The last one gives way where the terminal is narrow."""
-    return Columns([Line(tuple(map(_build_cell, row))) for row in lines], header)
+def build_table(header: tuple[str, ...], rows: Iterable[tuple[Any, ...]], right: Iterable[int] = ()) -> PlainTable:
+    """A table. The last column gives way where the terminal is narrow; those in `right` are aligned to the right."""
+    return PlainTable([tuple(map(_build_cell, row)) for row in rows], header, frozenset(right))
+
+
+def build_responses(responses: Iterable[Response], decisions: Mapping[str, str]) -> PlainTable:
+    """The responses of calls, each with who decided where that is known."""
+    found = list(responses)
+    width = max((cell_len(format_tool_name(one.tool)) for one in found), default=0)
+    rows = []
+    for one in found:
+        below = [Text(decisions[one.call_id], "dim")] if decisions.get(one.call_id) else []
+        text = Text(format_line(strip_controls(one.text), WORDS_LIMIT))
+        cell = CallCell(format_tool_name(one.tool), text, below, width)
+        rows.append((Text(f"  {one.call_id}"), render_state(one.status), cell))
+    return PlainTable(rows)
 
 
 def _build_cell(value: Any) -> Text:

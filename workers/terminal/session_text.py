@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from holdfast.domain.content import Response, exact, format_tool_name
+from holdfast.domain.content import exact
 from holdfast.domain.conversation.messages import AssistantMessage, ConversationMessage, UserMessage
 from holdfast.domain.modes import Mode
 from holdfast.domain.session.session_io import SessionView
@@ -15,8 +15,7 @@ from holdfast.domain.turn.turn_io import TurnResult
 from holdfast.domain.turn.views import ApprovalView
 from holdfast.util.text import shorten_text, strip_controls
 from holdfast.workers.terminal import approval_text
-from holdfast.workers.terminal.layout import Columns, Line
-from holdfast.workers.terminal.render import WORDS_LIMIT, build_prose, format_line, quote_shell, render_state
+from holdfast.workers.terminal.render import build_prose, build_responses, format_line, quote_shell, render_state
 
 TEXT_LIMIT = 4_000
 """Characters of a message where not all are asked for."""
@@ -87,19 +86,7 @@ def _render_message(message: ConversationMessage, limit: int | None) -> Iterator
         if message.text.strip():
             yield build_prose(_cut_text(message.text, limit))
     else:
-        yield Columns([_build_line(response) for response in message.responses], cuts=True)
-
-
-def _build_line(response: Response) -> Line:
-    said = Text(format_line(strip_controls(response.text), WORDS_LIMIT))
-    return Line(
-        (
-            Text(f"  {response.call_id}", "dim"),
-            render_state(response.status),
-            Text(format_tool_name(response.tool)),
-            said,
-        )
-    )
+        yield build_responses(message.responses, {})
 
 
 def _cut_text(text: str, limit: int | None) -> str:

@@ -10,12 +10,11 @@ from rich.text import Text
 
 from holdfast.domain.calls.call import Call, Status
 from holdfast.domain.calls.scheduling import Schedule
-from holdfast.domain.content import Response, exact, format_tool_name
+from holdfast.domain.content import exact, format_tool_name
 from holdfast.domain.context import HOME, Context
 from holdfast.domain.modes import Confirming, Mode
 from holdfast.domain.turn.turn_io import BatchResult, TurnResult
 from holdfast.domain.turn.views import CallView, TurnView, build_whole_approval
-from holdfast.util.text import strip_controls
 from holdfast.workers.terminal import render
 from holdfast.workers.terminal.approval_text import (
     QUESTION_KIND,
@@ -24,10 +23,9 @@ from holdfast.workers.terminal.approval_text import (
     render_offers,
     render_question,
 )
-from holdfast.workers.terminal.layout import Columns, Line
 from holdfast.workers.terminal.render import (
-    WORDS_LIMIT,
     build_prose,
+    build_responses,
     format_actor,
     format_call_count,
     format_line,
@@ -179,9 +177,7 @@ def render_result(ended: TurnResult, decisions: Mapping[str, str] | None = None)
             parts.append(Text(_describe_discarded(batch), "dim"))
             continue
         parts.append(Text(f"batch {batch.id}: {batch.status}", "dim"))
-        parts.append(
-            Columns([_build_line(found, (decisions or {}).get(found.call_id)) for found in batch.responses], cuts=True)
-        )
+        parts.append(build_responses(batch.responses, decisions or {}))
     if ended.text is not None:
         parts += [Text(""), build_prose(ended.text)]
     return parts
@@ -209,13 +205,3 @@ def _build_row(view: CallView) -> Row:
         ended=view.ended_at or (datetime.now(UTC) if view.started_at else None),
         tail=view.live_styled or view.live_output or "",
     )
-
-
-def _build_line(found: Response, decision: str | None) -> Line:
-    cells = (
-        Text(f"  {found.call_id}"),
-        render_state(found.status),
-        Text(format_tool_name(found.tool)),
-        Text(format_line(strip_controls(found.text), WORDS_LIMIT)),
-    )
-    return Line(cells, (Text(decision, "dim"),) if decision else ())

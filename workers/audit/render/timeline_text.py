@@ -16,7 +16,7 @@ from holdfast.workers.audit.timeline import phrases
 from holdfast.workers.audit.timeline.phrases import format_seconds
 from holdfast.workers.audit.timeline.timeline import CallStory, Timeline, TimelineEntry
 from holdfast.workers.terminal import render
-from holdfast.workers.terminal.layout import Columns, Line
+from holdfast.workers.terminal.layout import PlainTable
 
 MAX_LINES = 12
 """Of arguments and of a result, that are shown without --all."""
@@ -54,7 +54,7 @@ def _render_parts(timeline: Timeline, uncut: bool) -> Iterator[RenderableType]:
         yield Text(f"  {name:10} {render.format_line(value, limit)}")
     yield from (Text(f"  note       {render.format_line(note, SHORT_LIMIT)}", "bold yellow") for note in timeline.notes)
     yield Text("")
-    yield Columns([_build_line(entry, timeline, limit) for entry in timeline.entries])
+    yield PlainTable([_build_row(entry, timeline, limit) for entry in timeline.entries])
     for call in timeline.calls:
         yield Text("")
         yield from _render_call(call, uncut)
@@ -69,15 +69,13 @@ def _render_head(timeline: Timeline) -> Text:
     return head.append(render.format_line(timeline.status, 40), render.STATUS_STYLES.get(timeline.status, "bold"))
 
 
-def _build_line(entry: TimelineEntry, timeline: Timeline, limit: int) -> Line:
+def _build_row(entry: TimelineEntry, timeline: Timeline, limit: int) -> tuple[Text, ...]:
     offset = (entry.at - timeline.began).total_seconds()
-    return Line(
-        (
-            Text(f"{_format_clock(entry.at)}  +{format_seconds(offset)}", "dim"),
-            Text(render.format_line(entry.call, 40)),
-            Text(entry.kind, KIND_STYLES.get(entry.kind, "")),
-            Text(render.format_line(entry.words, limit)),
-        )
+    return (
+        Text(f"{_format_clock(entry.at)}  +{format_seconds(offset)}", "dim"),
+        Text(render.format_line(entry.call, 40)),
+        Text(entry.kind, KIND_STYLES.get(entry.kind, "")),
+        Text(render.format_line(entry.words, limit)),
     )
 
 

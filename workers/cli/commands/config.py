@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,9 +11,18 @@ import typer
 
 from holdfast.workers.cli.options import Data, Json, Workspace, apply_options, chosen_config, format_example
 from holdfast.workers.exit_codes import FAILED, OK, USAGE
-from holdfast.workers.terminal.output import escape_line, is_interactive, print_json, print_note, print_text
+from holdfast.workers.terminal.output import (
+    escape_line,
+    is_interactive,
+    print_json,
+    print_note,
+    print_table,
+    print_text,
+)
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from holdfast.config.schema import Configuration
     from holdfast.config.settings import Settings
     from holdfast.config.toml_document import Document
@@ -75,8 +85,8 @@ def show(json: Json = False, data: Data = None, workspace: Workspace = None) -> 
         print_json({"file": str(settings.file) if settings.file else None, "settings": found})
         return
     print_text(f"Settings file: {escape_line(settings.file)}\n" if settings.file else f"{NO_FILE}\n")
-    for name, value, origin in rows:
-        print_text(f"{name:<32} {_format_value(value)}  ({_describe_origin(settings, name, origin)})")
+    lines = [(name, _describe_origin(settings, name, origin), _render_value(value)) for name, value, origin in rows]
+    print_table(("setting", "from", "value"), lines)
 
 
 @config.command(epilog=format_example("holdfast config path"))
@@ -117,9 +127,9 @@ def trust(
     found = document.get_value()
     if not json:
         print_text(escape_line(document.content.file))
-        _print_outline(found)
-        for file, digest in find_named_files(found, document.content.file.parent).digests.items():
-            print_text(f"  {'trusted with it' if digest else 'missing':<22} {escape_line(file)}")
+        files = find_named_files(found, document.content.file.parent).digests.items()
+        named = [("trusted with it" if digest else "missing", escape_line(file)) for file, digest in files]
+        _print_outline(found, named)
     if not yes and (json or not is_interactive()):
         raise BadInput("nobody is there to ask: look at the file, then say --yes")
     if not yes and not typer.confirm("Trust it?"):
@@ -171,21 +181,25 @@ def _warn_untrusted(source: SettingsSource, document: Document[Configuration]) -
     return True
 
 
-def _print_outline(found: Configuration) -> None:
+def _print_outline(found: Configuration, more: Iterable[tuple[str, str]] = ()) -> None:
+    from rich.text import Text
+
     from holdfast.workers.terminal.settings_text import outline_settings
 
-    for word, text in outline_settings(found):
-        print_text(f"  {word:<22} {text}")
+    print_table((), [(Text(f"  {word}"), Text(text)) for word, text in (*outline_settings(found), *more)])
 
 
 def _describe_origin(settings: Settings, name: str, origin: str) -> str:
     return f"file, line {settings.file_lines[name]}" if name in settings.file_lines else origin
 
 
-def _format_value(value: Any) -> str:
+def _render_value(value: Any) -> Text:
+    """A value in one line, with every character of it."""
     import json
 
-    return escape_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    from rich.text import Text
+
+    return Text(escape_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)))
 
 
 def _print_trust(json: bool, file: Path, trusted: bool, text: str) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from holdfast.workers.cli.options import Address, Data, Json, format_example, resolve_settings, run_async
 from holdfast.workers.exit_codes import FAILED
-from holdfast.workers.terminal.output import escape_line, print_json, print_note, print_text
+from holdfast.workers.terminal.output import escape_line, print_json, print_note, print_table, print_text
 
 if TYPE_CHECKING:
     from holdfast.payloads.keyring import KeyFound
@@ -73,9 +73,12 @@ def _print_keys(found: list[KeyFound], plain: str) -> None:
     if not found:
         print_text("Nothing is encrypted: the settings have no [[encryption.keys]].")
         return
-    for place, one in enumerate(found):
-        use = "written and read with" if place == 0 else "read with"
-        print_text(f"{one.id:<24} {'cannot be had' if one.problem else use}, from {escape_line(one.origin)}")
+    uses = ["written and read with", *["read with"] * (len(found) - 1)]
+    rows = [
+        (one.id, "cannot be had" if one.problem else use, escape_line(one.origin))
+        for one, use in zip(found, uses, strict=True)
+    ]
+    print_table(("key", "use", "from"), rows)
     print_text(f"What is not encrypted is {'accepted' if plain == 'accept' else 'refused'}.")
     for one in found:
         if one.problem:
@@ -132,10 +135,16 @@ def print_progress(runs: int, *, quiet: bool) -> None:
 
 
 def _print_usage(reached: NamespaceUsage) -> None:
-    print_text(f"{reached.runs:,} runs of workflows. Payloads by key, and of these in what still runs:")
-    for name in sorted(reached.keys, key=str):
-        shown = "(not encrypted)" if name is None else escape_line(name)
-        print_text(f"{shown:<24} {reached.keys[name]:>12,} {reached.open_keys[name]:>12,}")
+    print_text(f"{reached.runs:,} runs of workflows.")
+    rows = [
+        (
+            "(not encrypted)" if name is None else escape_line(name),
+            f"{reached.keys[name]:,}",
+            f"{reached.open_keys[name]:,}",
+        )
+        for name in sorted(reached.keys, key=str)
+    ]
+    print_table(("key", "payloads", "in open runs"), rows, right=(1, 2))
     for trouble in reached.troubles[:20]:
         print_note(f"holdfast: {escape_line(trouble)}")
     if len(reached.troubles) > 20:

@@ -8,7 +8,7 @@ import typer
 
 from holdfast.workers.cli.options import Json, format_example
 from holdfast.workers.exit_codes import FAILED
-from holdfast.workers.terminal.output import escape_line, print_json, print_note, print_text
+from holdfast.workers.terminal.output import escape_line, print_json, print_note, print_table, print_text
 
 if TYPE_CHECKING:
     from holdfast.client.signing_keys import StoredKey
@@ -50,7 +50,6 @@ def create(name: Name, json: Json = False) -> None:
 def list_keys(json: Json = False) -> None:
     """List the keys in your folder. The exit code is 1 when one of them cannot be used."""
     from holdfast.client import signing_keys as files
-    from holdfast.workers.terminal import render
 
     found = files.list_keys()
     if json:
@@ -58,7 +57,7 @@ def list_keys(json: Json = False) -> None:
     elif found:
         rows = [(escape_line(key.name), key.id, key.public) for key in found if key.public]
         if rows:
-            render.build_console().print(render.build_table(("name", "id", "public key"), rows))
+            print_table(("name", "id", "public key"), rows)
     else:
         print_text(f"No keys in {escape_line(files.find_keys_folder())}: make one with `holdfast keys create NAME`.")
     problems = [key.problem for key in found if key.problem]

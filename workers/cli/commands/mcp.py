@@ -9,7 +9,7 @@ import typer
 
 from holdfast.workers.cli.options import Data, Json, format_example, parse_seconds, resolve_settings, run_async
 from holdfast.workers.exit_codes import FAILED, UNREACHABLE
-from holdfast.workers.terminal.output import is_interactive, print_json, print_note, print_text
+from holdfast.workers.terminal.output import is_interactive, print_json, print_note, print_table, print_text
 
 if TYPE_CHECKING:
     from holdfast.config.settings import Settings
@@ -86,7 +86,7 @@ def list_servers(json: Json = False, data: Data = None) -> None:
         )
     if found.servers:
         header = ("server", "status", "protocol", "tools", "effects", "where")
-        render.build_console().print(render.build_table(header, [_build_row(seen) for seen in found.servers]))
+        print_table(header, [_build_row(seen) for seen in found.servers])
     for seen in found.servers:
         for reason in _list_problems(seen):
             print_note(f"{seen.status.name}: {reason}")
@@ -235,7 +235,6 @@ def _print_tools(seen: SeenServer) -> None:
     """One line for each tool; with our name for it where that is not simply the server's own behind a prefix."""
     from holdfast.domain.content import format_tool_name
     from holdfast.util.mcp_names import build_prefix
-    from holdfast.workers.terminal import render
 
     prefix = build_prefix(seen.status.name)
     others = [tool.name if tool.name != prefix + tool.own_name else "" for tool in seen.tools]
@@ -245,7 +244,7 @@ def _print_tools(seen: SeenServer) -> None:
         for tool, other in zip(seen.tools, others, strict=True)
     ]
     if lines:
-        render.build_console().print(render.build_table(("tool", "effect", "asks", "called here")[:columns], lines))
+        print_table(("tool", "effect", "asks", "called here")[:columns], lines)
 
 
 def _describe_asking(tool: SeenTool) -> str:

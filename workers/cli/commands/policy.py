@@ -14,7 +14,7 @@ import typer
 
 from holdfast.workers.cli.options import Json, format_example, resolve_settings, run_async
 from holdfast.workers.exit_codes import FAILED, OK, USAGE
-from holdfast.workers.terminal.output import escape_line, print_json, print_note, print_text
+from holdfast.workers.terminal.output import escape_line, print_json, print_note, print_table, print_text
 
 if TYPE_CHECKING:
     from holdfast.activities.policy.load_policy import LoadedFile, PolicySource
@@ -115,6 +115,11 @@ def explain(
         print_note(f"The settings do not permit the mode {wished.value}: the call is judged in {found.mode.value}.")
     for line in _describe_explanation(found):
         print_text(line)
+    if passed := found.rules.passed:
+        rows = [(one.decision.value, one.tier.value, one.rule, escape_line(one.why)) for one in passed[:PASSED_LIMIT]]
+        print_table(("passed over", "tier", "rule", "because"), rows)
+        if len(passed) > PASSED_LIMIT:
+            print_text(f"… {len(passed) - PASSED_LIMIT:,} more (--json shows them)")
 
 
 @policy.command("test", epilog=format_example("holdfast policy test expectations.toml --policy team.toml"))
@@ -146,7 +151,6 @@ def show(
     json: Json = False,
 ) -> None:
     """Show the rules in effect, in order of precedence: the first that is about a call decides."""
-    from holdfast.workers.terminal import render
 
     rules = _load_policy(policies)
     chosen = _parse_mode(mode) if mode is not None else None
@@ -158,7 +162,7 @@ def show(
         (entry.tier.value, entry.rule.priority, entry.rule.decision.value, entry.label, _format_summary(entry))
         for entry in entries
     ]
-    render.build_console().print(render.build_table(("tier", "priority", "decision", "rule", "about"), lines))
+    print_table(("tier", "priority", "decision", "rule", "about"), lines)
 
 
 def _load_policy(policies: Iterable[str] | None) -> Policy:
@@ -255,12 +259,6 @@ def _describe_explanation(found: CallExplanation) -> Iterable[str]:
     if found.hooks:
         named = ", ".join(found.hooks)
         yield escape_line(f"Hooks that are asked before it, and not here: {named}. They may deny, ask or change it.")
-    if rules.passed:
-        yield "Passed over:"
-    for one in rules.passed[:PASSED_LIMIT]:
-        yield f"  {one.decision.value:<5} {one.tier.value:<9} {escape_line(one.rule)}: {escape_line(one.why)}"
-    if len(rules.passed) > PASSED_LIMIT:
-        yield f"  … {len(rules.passed) - PASSED_LIMIT:,} more (--json shows them)"
 
 
 def _offer_as_json(offer: Offer) -> dict[str, Any]:

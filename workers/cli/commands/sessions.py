@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from holdfast.workers.cli.options import Address, Data, Json, format_example, open_holdfast, run_async
-from holdfast.workers.terminal.output import print_answer, print_json, print_note
+from holdfast.workers.terminal.output import print_answer, print_json, print_note, print_table, print_text
 
 if TYPE_CHECKING:
     from holdfast.client.client import Holdfast
@@ -57,7 +57,6 @@ def list_sessions(limit: Limit = 50, json: Json = False, address: Address = None
         if json:
             print_json({"sessions": found})
             return
-        names = ("session", "status", "turns", "started", "model")
         rows = [
             (
                 one["id"],
@@ -68,9 +67,10 @@ def list_sessions(limit: Limit = 50, json: Json = False, address: Address = None
             )
             for one in found
         ]
-        render.build_console().print(
-            render.build_table(names, rows) if rows else "No sessions yet: begin one with holdfast chat."
-        )
+        if rows:
+            print_table(("session", "status", "turns", "started", "model"), rows)
+        else:
+            print_text("No sessions yet: begin one with `holdfast chat`.")
 
     run_async(print_sessions())
 

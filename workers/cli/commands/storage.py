@@ -11,7 +11,7 @@ import typer
 from holdfast.workers.cli.commands.encryption import print_progress
 from holdfast.workers.cli.options import Address, Data, Json, format_example, parse_seconds, resolve_settings, run_async
 from holdfast.workers.exit_codes import FAILED
-from holdfast.workers.terminal.output import escape_line, print_json, print_note, print_text
+from holdfast.workers.terminal.output import escape_line, print_json, print_note, print_table, print_text
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -70,9 +70,9 @@ def check(data: Data = None, json: Json = False) -> None:
     if json:
         print_json({"kind": settings.storage.kind, "stores": found})
     else:
-        for one in found:
-            use = "written and read" if one["writes"] else "read only"
-            print_text(escape_line(f"{one['store']:<16} {use:<18} {one['problem'] or 'works'}"))
+        uses = {True: "written and read", False: "read only"}
+        rows = [(one["store"], uses[one["writes"]], escape_line(one["problem"] or "works")) for one in found]
+        print_table(("store", "use", "state"), rows)
     if any(one["problem"] for one in found):
         raise typer.Exit(FAILED)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.workers.cli.options import Data, Json, format_example, resolve_settings
-from holdfast.workers.terminal.output import escape_line, print_json, print_note, print_text
+from holdfast.workers.terminal.output import escape_line, print_json, print_note, print_table, print_text
 
 if TYPE_CHECKING:
     from holdfast.workers.gateway.tokens import Token, TokenFile
@@ -68,15 +68,13 @@ def create(name: Name, role: Role = "approver", expires: Expires = None, json: J
 )
 def list_tokens(json: Json = False, data: Data = None) -> None:
     """List the tokens, without what is secret about them."""
-    from holdfast.workers.terminal import render
-
     file = _open_token_file(data)
     found = file.read_all()
     if json:
         print_json({"file": str(file.file), "tokens": [_token_as_json(token) for token in found]})
     elif found:
         rows = [(escape_line(one.name), one.role, _format_moment(one.created), _format_expiry(one)) for one in found]
-        render.build_console().print(render.build_table(("name", "role", "created", "expires"), rows))
+        print_table(("name", "role", "created", "expires"), rows)
     else:
         print_text("No tokens, so nobody can use the HTTP endpoint: make one with `holdfast tokens create NAME`.")
 

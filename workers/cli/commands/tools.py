@@ -12,17 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.activities.mcp.server.definition_pins import PinnedDefinitions
-from holdfast.activities.mcp.server.definitions import is_wanted
-from holdfast.activities.policy.subject import BUILT_IN
-from holdfast.config.mcp_servers_file import load_configured
-from holdfast.config.settings import Settings
-from holdfast.util.mcp_names import build_tool_name
 from holdfast.workers.cli.options import Address, Data, Json, format_example, open_holdfast, resolve_settings, run_async
-from holdfast.workers.terminal.output import print_json, print_note, print_text
+from holdfast.workers.terminal.output import print_json, print_note, print_table, print_text
 
 if TYPE_CHECKING:
     from holdfast.activities.registry.registry import RegisteredTool, Registry
+    from holdfast.config.settings import Settings
 
 
 tools = typer.Typer(
@@ -79,7 +74,7 @@ def list_tools(json: Json = False) -> None:
         )
         for entry in registry.entries
     ]
-    render.build_console().print(render.build_table(("tool", "effect", "source", "description"), lines))
+    print_table(("tool", "effect", "source", "description"), lines)
     for item in registry.problems:
         print_note(f"Not available, from {item.source}: {item.reason}")
 
@@ -225,10 +220,17 @@ def _describe_traits(entry: RegisteredTool) -> list[str]:
 
 def list_known_tools(settings: Settings) -> list[str]:
     """Their names, sorted."""
+    from holdfast.activities.policy.subject import BUILT_IN
+
     return sorted({*BUILT_IN, *_list_server_tools(settings)} - set(settings.tools.disable))
 
 
 def _list_server_tools(settings: Settings) -> Iterator[str]:
+    from holdfast.activities.mcp.server.definition_pins import PinnedDefinitions
+    from holdfast.activities.mcp.server.definitions import is_wanted
+    from holdfast.config.mcp_servers_file import load_configured
+    from holdfast.util.mcp_names import build_tool_name
+
     for name, server in load_configured(settings.mcp)[0].items():
         definitions = PinnedDefinitions(settings.mcp_tools_folder, name).definitions
         yield from (build_tool_name(name, one.name) for one in definitions if is_wanted(one, server))

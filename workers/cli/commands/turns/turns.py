@@ -43,7 +43,14 @@ from holdfast.workers.cli.turn_options import (
     read_model_options,
 )
 from holdfast.workers.exit_codes import FAILED, INTERRUPTED
-from holdfast.workers.terminal.output import is_interactive, print_answer, print_json, print_note, print_text
+from holdfast.workers.terminal.output import (
+    is_interactive,
+    print_answer,
+    print_json,
+    print_note,
+    print_table,
+    print_text,
+)
 
 if TYPE_CHECKING:
     from holdfast.client.client import Holdfast
@@ -250,9 +257,10 @@ def list_turns(
             )
             for item in found
         ]
-        render.build_console().print(
-            render.build_table(("turn", "state", "started", "ended"), lines) if lines else "No turns yet."
-        )
+        if lines:
+            print_table(("turn", "state", "started", "ended"), lines)
+        else:
+            print_text("No turns yet.")
 
     run_async(print_turns())
 
