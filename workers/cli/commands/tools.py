@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.activities.mcp.server.definition_pins import PinnedDefinitions
-from holdfast.activities.mcp.server.definitions import is_wanted
-from holdfast.activities.policy.subject import BUILT_IN
 from holdfast.config.mcp_servers_file import load_configured
 from holdfast.config.settings import Settings
 from holdfast.util.mcp_names import build_tool_name
@@ -225,10 +222,15 @@ def _describe_traits(entry: RegisteredTool) -> list[str]:
 
 def list_known_tools(settings: Settings) -> list[str]:
     """Their names, sorted."""
+    from holdfast.activities.policy.subject import BUILT_IN
+
     return sorted({*BUILT_IN, *_list_server_tools(settings)} - set(settings.tools.disable))
 
 
 def _list_server_tools(settings: Settings) -> Iterator[str]:
+    from holdfast.activities.mcp.server.definition_pins import PinnedDefinitions
+    from holdfast.activities.mcp.server.definitions import is_wanted
+
     for name, server in load_configured(settings.mcp)[0].items():
         definitions = PinnedDefinitions(settings.mcp_tools_folder, name).definitions
         yield from (build_tool_name(name, one.name) for one in definitions if is_wanted(one, server))
