@@ -1,6 +1,7 @@
-"""Tools of MCP servers: connecting, listing and calling them (S39). Nothing that judges a call.
+"""MCP servers: connected, listed and called; their tools are tools of the registry like all others (S39). Nothing that
+judges a call.
 
-Only `connection`, `elicitation`, `stdio`, `http_client`, `faults`, `resources`, `sdk` and, for logins, `oauth`,
-`login_errors` and `revoke` know the `mcp` package, and they are imported when a server is configured: it takes longer
-to import than everything else together, and no workflow may import it.
+The `mcp` package takes longer to import than everything else together. Only modules that are imported when a server is
+connected import it: those of `transport` except `exchange` and `server_log`, and `connection`, `elicitation`,
+`requests`, `oauth`, `login_errors`, `mcp_private` and `sdk`. tests/integration/test_imports.py holds that.
 """

@@ -1,4 +1,6 @@
-"""A server's settings with the worker's environment filled in: what is needed to reach it, for this process alone."""
+"""The settings of a server with the worker's environment filled in: how this process reaches it. Connects to
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +19,24 @@ from holdfast.util.secrets import Secrets
 
 @dataclass(frozen=True)
 class ResolvedServer:
-    """How a server is reached. Nothing of it is ever written down."""
+    """How a server is reached. None of it is ever written down."""
 
     words: tuple[str, ...] = field(default=(), repr=False)
-    """The command that starts it."""
+    """The command that starts it, with its arguments."""
     directory: Path = Path()
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """All that the command gets."""
+    """The whole environment of the command."""
     url: str | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     client_id: str | None = field(default=None, repr=False)
-    """As whom we are known to the authorization server, where the settings say it."""
+    """The client id at the authorization server, if the settings have one."""
     client_secret: str | None = field(default=None, repr=False)
     secrets: Secrets = field(default_factory=Secrets, repr=False)
     start_seconds: float = 30
 
     @property
     def place(self) -> str:
-        """Where it is, for people: without anything that may be secret."""
+        """Where the server is, without anything that may be secret."""
         if self.url is None:
             return self.secrets.hide(self.words[0])
         parts = urlsplit(self.url)
@@ -42,7 +44,7 @@ class ResolvedServer:
 
 
 def resolve_server(settings: McpServerSettings, variables: Mapping[str, str]) -> ResolvedServer:
-    """Fill in what the settings refer to; BadInput when a variable is not there or makes no address."""
+    """Fill in the references of the settings. BadInput for a missing variable or an invalid address."""
     words = [] if settings.command is None else [settings.command, *settings.args]
     headers = {name: fill_references(value, variables) for name, value in settings.headers.items()}
     added = {name: fill_references(value, variables) for name, value in settings.env.items()}
@@ -65,12 +67,12 @@ def resolve_server(settings: McpServerSettings, variables: Mapping[str, str]) ->
 
 
 def list_secret_variables(settings: McpServerSettings) -> list[str]:
-    """The variables that a server's settings refer to, which are not for commands."""
+    """List the variables that a server's settings refer to; commands do not get them."""
     return list_variables(_collect_given(settings))
 
 
 def _collect_given(settings: McpServerSettings) -> GivenSettings:
-    """What of the settings may hold secrets."""
+    """The parts of the settings that may hold secrets."""
     words = [settings.command, *settings.args, settings.url]
     secret = settings.oauth.client_secret if settings.oauth else None
     assigned = [*settings.env.items(), *settings.headers.items(), *([("client_secret", secret)] if secret else [])]
@@ -78,13 +80,13 @@ def _collect_given(settings: McpServerSettings) -> GivenSettings:
 
 
 def _fill_words(words: Sequence[str], variables: Mapping[str, str]) -> tuple[str, ...]:
-    """The command; `~` before its first slash is the home of whoever runs the worker."""
+    """The command with its references filled in; `~` at its beginning is the home folder of the worker's user."""
     found = [fill_references(word, variables) for word in words]
     return (os.path.expanduser(found[0]), *found[1:]) if found else ()
 
 
 def _check_resolved(resolved: ResolvedServer) -> None:
-    """What only shows once the references are filled in. The words tell nothing of the values."""
+    """Check what is known only once the references are filled in. The message repeats no value."""
     if resolved.url is not None:
         try:
             parts = urlsplit(resolved.url)

@@ -1,4 +1,4 @@
-"""The `mcp` package and what it stands on, kept from telling what they know; and what we call ourselves to servers."""
+"""The `mcp` package, kept from logging and tracing what servers send; and the name that servers know us by."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _LOG_LEVELS = {
 
 
 def quiet_logs() -> None:
-    """Silence the loggers and spans of these packages: they hold what servers say, tokens and whole addresses.
+    """Silence the loggers of the package and of its HTTP client, which log messages with tokens and whole addresses.
 
-    What went wrong stands in our own errors. A logger whose level somebody has set keeps it.
+    A logger whose level is set keeps it.
     """
     for name, level in _LOG_LEVELS.items():
         logger = logging.getLogger(name)
@@ -31,7 +31,7 @@ def quiet_logs() -> None:
 
 
 def build_client_info() -> Implementation:
-    """Who we are."""
+    """Build the name and version that servers are given."""
     try:
         ours = version("holdfast")
     except PackageNotFoundError:

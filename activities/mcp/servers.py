@@ -1,4 +1,4 @@
-"""All MCP servers of a worker: their lifetime, and their tools in its catalogue. Importing this imports no `mcp`."""
+"""All MCP servers of a worker: their lifetime, and their tools in its registry. Importing this imports no `mcp`."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from holdfast.util.mcp_names import build_prefix
 from holdfast.util.text import shorten_text
 
 READY_SECONDS = 10.0
-"""How long a worker that starts waits for its servers. One that takes longer comes in later."""
+"""How long a worker that starts waits for its servers. One that takes longer is added later."""
 LOOK_SECONDS = 60.0
 CHECK_SECONDS = 20.0
 LOGS_FOLDER = "logs"
-"""Where is kept what servers say beside the protocol, below the folder of what is known of them."""
+"""The subfolder of the logs of servers."""
 _LOGGER = logging.getLogger(__name__)
 
 
 class McpServers:
-    """The servers of one process. They are connected while any worker of it runs."""
+    """The servers of one process. They are connected while any of its workers runs."""
 
     def __init__(self, settings: McpSettings, folder: Path, *, authorize: Authorizer | None = None) -> None:
-        """`folder` is where is kept what is known of their tools."""
+        """`folder` holds the pinned definitions of their tools."""
         found, self.refusals = load_configured(settings)
         logs = {name: ServerLog(folder / LOGS_FOLDER / f"{name}.log") for name in found}
         self._pinned = {name: PinnedDefinitions(folder, name, self._build_hider(name)) for name in found}
@@ -60,7 +60,7 @@ class McpServers:
         return lambda definition: definition.hide_secrets(self._servers[name].secrets)
 
     def fill_registry(self, registry: Registry) -> None:
-        """Their tools go into this catalogue, now and whenever they change."""
+        """Publish their tools in this registry, now and whenever they change."""
         self._publisher.registry = registry
         for refusal in self.refusals:
             registry.refuse(refusal.source, refusal.reason)
@@ -69,26 +69,26 @@ class McpServers:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all of them."""
+        """The names of all servers."""
         return tuple(self._servers)
 
     @property
     def secret_variables(self) -> tuple[str, ...]:
-        """The variables that the settings of any of them refer to."""
+        """The environment variables that the settings of any server refer to."""
         return tuple(name for server in self._servers.values() for name in list_secret_variables(server.settings))
 
     def get(self, name: str) -> Server | None:
-        """The server of this name."""
+        """Return the server with this name, or None."""
         return self._servers.get(name)
 
     @property
     def statuses(self) -> list[ServerStatus]:
-        """What is known of each."""
+        """The status of each server."""
         return [server.status for server in self._servers.values()]
 
     @asynccontextmanager
     async def keep_connected(self, seconds: float = READY_SECONDS) -> AsyncIterator[None]:
-        """Connected, as far as they are there, until the end of the block."""
+        """Keep the servers connected until the end of the block; waits up to `seconds` for the first attempts."""
         self._users += 1
         try:
             if self._users == 1 and self._servers:
@@ -103,13 +103,13 @@ class McpServers:
         await asyncio.gather(*(server.stop() for server in self._servers.values()))
 
     async def fetch_statuses(self, seconds: float = LOOK_SECONDS) -> list[ServerStatus]:
-        """Connect, list and close again: for whoever wants to know what there is, and calls nothing."""
-        self._publisher.is_silent = True  # what is wrong is told by whoever looks
+        """Connect, list the tools, disconnect, and return the statuses: for those who only want to look."""
+        self._publisher.is_silent = True  # the caller shows the problems
         async with self.keep_connected(seconds):
             return self.statuses
 
     def list_changes(self) -> Iterator[tuple[str, Definition, DefinitionChange]]:
-        """Tools that are not as they were when they were last let through: of which server, as they are now, how."""
+        """Yield tools whose definition differs from the pinned one: the server, the definition, the change."""
         for name, server in self._servers.items():
             reading = [tool.definition for tool in build_reading_tools(server, self._pinned[name])]
             for definition in (*server.definitions.values(), *reading):
@@ -117,14 +117,14 @@ class McpServers:
                     yield name, definition, change
 
     def accept_tool(self, server: str, definition: Definition) -> None:
-        """Let a tool through as it is now. BadInput when that cannot be written down."""
+        """Pin the definition of a tool as it is now. BadInput when it cannot be written."""
         self._pinned[server].approve(definition)
 
     async def _start_servers(self, seconds: float) -> None:
         from holdfast.activities.mcp.server.lifecycle import end_leftovers
 
         if ended := await end_leftovers():
-            _LOGGER.info("Ended %d MCP servers of workers that are no more", ended)
+            _LOGGER.info("Ended %d MCP servers that their workers had left behind", ended)
         for server in self._servers.values():
             if not self._publisher.is_silent:
                 await self._restore_tools(server)
@@ -135,7 +135,7 @@ class McpServers:
             task.cancel()
 
     async def _restore_tools(self, server: Server) -> None:
-        """The tools of a server that is not there yet are known all the same, and wait for it when they are called."""
+        """Publish the pinned tools of a server that is not connected yet; a call of one waits for the server."""
         kept = [(one, find_read_kind(one, server.name)) for one in self._pinned[server.name].definitions]
         offers = frozenset(offer for _, offer in kept if offer)
         server.restore_tools((one for one, offer in kept if offer is None), offers)
@@ -145,27 +145,27 @@ class McpServers:
 
 NOT_CONNECTED = "it is not connected yet"
 _EXECUTOR = ThreadPoolExecutor(2, "holdfast-mcp-tools")
-"""Not the threads that everything else shares: a server may list a thousand tools as often as it likes."""
+"""A pool of its own: a server may list a thousand tools as often as it likes."""
 
 
 @dataclass(frozen=True)
 class _ServerTools:
-    """What became of the definitions of a server."""
+    """The tools that were made of a server's definitions."""
 
     definitions: Mapping[str, Definition]
     tools: tuple[McpTool, ...] = ()
     entries: Registry | None = None
-    """Those of them that can be used, as a catalogue keeps them."""
+    """The usable ones, as the registry keeps them."""
     problems: tuple[SourceProblem, ...] = ()
 
 
 class ToolPublisher:
-    """What a catalogue has of the servers of one process."""
+    """Publishes the tools of servers in a registry: built in a thread, replaced in one step."""
 
     def __init__(self, approved: Mapping[str, PinnedDefinitions]) -> None:
         self.registry = Registry()
         self.is_silent = False
-        """Whoever looks tells what is wrong."""
+        """Log no problems: the caller shows them."""
         self._approved = approved
         self._made: dict[str, _ServerTools] = {}
         self._told: dict[str, str | None] = {}
@@ -174,9 +174,9 @@ class ToolPublisher:
     async def prepare_server(
         self, server: Server, definitions: Mapping[str, Definition], offers: frozenset[str]
     ) -> None:
-        """A server is to have these tools, and to offer this. What takes long of that is done now.
+        """Build the tools for new definitions and pin the new ones, before any of them can be called.
 
-        What is new of them is kept, before anybody can call it.
+        `offers`: whether the server has resources and prompts.
         """
         loop = asyncio.get_running_loop()
         made = await loop.run_in_executor(_EXECUTOR, self._build_tools, server, definitions)
@@ -187,7 +187,7 @@ class ToolPublisher:
         self._made[server.name] = made
 
     def publish_server(self, server: Server) -> None:
-        """Put what a server has into the catalogue, and say what it has not."""
+        """Put the tools of a server into the registry, with the problems it has."""
         made = self._made.get(server.name)
         if made is None or made.definitions is not server.definitions:
             made = self._made[server.name] = self._build_tools(server, server.definitions)
@@ -197,7 +197,7 @@ class ToolPublisher:
         self._log_problems(server)
 
     def _build_tools(self, server: Server, definitions: Mapping[str, Definition]) -> _ServerTools:
-        """Tools from definitions; those that are as they were are the same tools."""
+        """Build tools from definitions. The tool of an unchanged definition stays the same object."""
         approved, source = self._approved[server.name], format_source(server.name)
         before = self._made.get(server.name)
         known = {tool.definition.name: tool for tool in before.tools} if before else {}
@@ -210,7 +210,7 @@ class ToolPublisher:
         return _ServerTools(definitions, tools, entries, tuple(entries.problems))
 
     def _log_problems(self, server: Server) -> None:
-        """Log what is wrong with a server, once each time, and when it is right again."""
+        """Log each problem of a server once, and when it is connected again."""
         if not self.is_silent and self._remarked.get(server.name) != server.remarks:
             self._remarked[server.name] = server.remarks
             for remark in server.remarks:
@@ -226,7 +226,7 @@ class ToolPublisher:
 
 
 def format_source(server: str) -> str:
-    """Where a server's tools come from, as the catalogue says it."""
+    """The name of a server as the source of tools."""
     return f"MCP server {server}"
 
 

@@ -79,7 +79,7 @@ def test_S39_servers_are_listed_with_what_they_have_and_what_is_wrong(empty: Hom
     assert rows["down"][0] == "waiting"
     assert rows["lacking"][0] == "refused"
     assert "lacking: it needs the environment variable 'NOT_SET_ANYWHERE'" in done.stderr
-    assert "gone: its command is not there: '/nonexistent/server'" in done.stderr
+    assert "gone: its command does not exist: '/nonexistent/server'" in done.stderr
     assert "none.json" in done.stderr
     assert "canary" not in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
@@ -95,7 +95,7 @@ def test_S39_servers_are_listed_with_what_they_have_and_what_is_wrong(empty: Hom
 TESTS: dict[str, tuple[str, int, str]] = {
     "s": ("", 0, "1 tool (1 once).\ntool  effect  asks\nact   once    yes\n"),
     "down": ('[mcp.servers.down]\nurl = "http://127.0.0.1:9/mcp"\n', 3, "cannot be reached"),
-    "gone": ('[mcp.servers.gone]\ncommand = "/nonexistent/server"\n', 3, "its command is not there"),
+    "gone": ('[mcp.servers.gone]\ncommand = "/nonexistent/server"\n', 3, "its command does not exist"),
     "dies": ('[mcp.servers.dies]\ncommand = "/bin/false"\n', 3, "exited with code 1"),
     "lacking": ('[mcp.servers.lacking]\nurl = "${NOT_SET}"\n', 1, "the environment variable 'NOT_SET'"),
     "ss": ("", 2, 'Did you mean "s"?'),
@@ -158,7 +158,7 @@ def test_on_a_terminal_it_says_which_servers_it_waits_for_and_takes_that_back(em
 @pytest.mark.parametrize(
     ("names", "room", "words"),
     [
-        ((), 80, "ending the servers"),
+        ((), 80, "stopping the servers"),
         (("a",), 80, "waiting for: a"),
         (("a", "b", "c"), 80, "waiting for: a, b, c"),
         (("alpha", "beta", "gamma-delta"), 35, "waiting for: alpha, beta and 1 more"),
@@ -203,7 +203,7 @@ async def test_S39_logging_in_without_a_browser_takes_a_pasted_address(empty: Ho
         address = child.match[1]
         child.expect("paste here")
         child.sendline("http://127.0.0.1/callback?code=a&state=b")
-        child.expect("not the address")
+        child.expect("not the final address")
         async with httpx2.AsyncClient() as client:
             away = (await client.get(address)).headers["location"]
         child.sendline(away)
@@ -240,7 +240,7 @@ async def test_S39_a_login_that_fails_says_why(empty: Home, guarded: Guarded) ->
     guarded.does()
     late = empty.run("mcp", "login", "g", "--no-browser", "--timeout", "1s")
     assert late.returncode == 1
-    assert "nobody came back from the browser within 1 seconds" in late.stderr
+    assert "no answer came from the browser within 1 seconds" in late.stderr
 
 
 LOGINS: dict[str, tuple[str, str]] = {
@@ -463,4 +463,4 @@ def test_S39_settings_about_no_tool_are_told(empty: Home) -> None:
     configure(empty, ours(empty) + 'exclude = ["akt"]\n')
     done = empty.run("mcp", "test", "s")
     assert done.returncode == 0
-    assert "`exclude` has 'akt', and no tool of it is called so. Did you mean \"act\"?" in done.stderr
+    assert "`exclude` has 'akt', which matches none of its tools. Did you mean \"act\"?" in done.stderr

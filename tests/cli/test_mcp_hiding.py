@@ -47,4 +47,4 @@ def test_S45_a_server_is_told_of_without_secrets(leaking: Home) -> None:
     names = {tool["name"] for tool in one["tools"]}
     assert {"s__told", "s__tell", "s__form"} <= names
     assert not [name for name in names if "named" in name or "twice" in name]
-    assert any("'named [CANARY_URL]' would tell one of our secrets" in reason for reason in one["left_out"])
+    assert any("the name 'named [CANARY_URL]' contains a secret" in reason for reason in one["left_out"])

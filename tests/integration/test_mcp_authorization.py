@@ -297,7 +297,7 @@ async def test_S45_client_credentials_go_to_nobody_else(
         [status] = plugin.servers.statuses
     assert status.state is ServerState.UNAUTHORIZED
     assert words in (status.problem or "")
-    assert "see to `oauth` in its settings" in (status.problem or "")
+    assert "check `oauth` in its settings" in (status.problem or "")
     assert value not in (status.problem or "") or wrong == "issuer"
     assert SECRET not in (status.problem or "")
     assert bool(guarded.log("token")) is (wrong == "CANARY_SECRET")
@@ -416,7 +416,7 @@ async def test_S45_a_token_in_a_header_is_used_and_not_told(
         assert login.access_token not in response.text
         await guarded.expire()
         words = refused(await called(engine, "g__whoami"))
-        assert "see to its Authorization header in the settings" in words
+        assert "check its Authorization header in the settings" in words
         assert login.access_token not in words
 
 
@@ -431,15 +431,15 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no issuer answers": ({"iss": ""}, "iss mismatch"),
     "unencrypted": ({"token_endpoint": "http://elsewhere.example/token"}, "unencrypted"),
     "an unencrypted page": ({"authorization_endpoint": "http://elsewhere.example/"}, "is not encrypted"),
-    "unregistered": ({"no_registration": True}, "a client that it knows goes into `oauth.client_id`"),
-    "no PKCE": ({"pkce": ["plain"]}, "cannot do PKCE"),
-    "no token": ({"token_status": 200, "token_body": '{"access_token": 5}'}, "is no token"),
+    "unregistered": ({"no_registration": True}, "put the id of a registered client into `oauth.client_id`"),
+    "no PKCE": ({"pkce": ["plain"]}, "lacks PKCE"),
+    "no token": ({"token_status": 200, "token_body": '{"access_token": 5}'}, "is not a token"),
     "a token with a line": (
         {"token_status": 200, "token_body": '{"access_token": "a\\nb"}'},
-        "that no header can hold",
+        "not valid in a header",
     ),
     "broken": ({"token_status": 500}, "HTTP status 500"),
-    "nothing is said": ({"undiscoverable": True}, "does not say from whom"),
+    "nothing is said": ({"undiscoverable": True}, "does not name an authorization server"),
     "nothing is wanted": ({"undiscoverable": True, "open": True}, "there is nothing to log in to"),
 }
 
@@ -496,7 +496,7 @@ async def test_S39_nobody_who_comes_back_is_no_login(engine: Engine, guarded: Gu
     async def browse(url: str) -> None:
         return
 
-    with pytest.raises(NotAuthorized, match="nobody came back from the browser within 1 seconds"):
+    with pytest.raises(NotAuthorized, match="no answer came from the browser within 1 seconds"):
         await somebody_logs_in(engine.settings, "g", browse, seconds=1)
 
 

@@ -329,7 +329,7 @@ async def test_S39_what_a_server_has_no_more_when_it_is_back_is_not_called(engin
 
 STATUSES: dict[str, tuple[str, str]] = {
     "400": ("mcp_unavailable", "did not take the call: it answered with HTTP status 400. It was not made"),
-    "403": ("mcp_unauthorized", "it wants authorization"),
+    "403": ("mcp_unauthorized", "it requires authorization"),
 }
 
 
@@ -366,7 +366,7 @@ def _ours(folder: Path) -> list[str]:
 PARTS: list[dict[str, Any]] = [
     {"type": "text", "text": "words"},
     {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"},
-    {"type": "audio", "data": "not base64!", "mimeType": "audio/wav"},
+    {"type": "audio", "data": "not valid base64!", "mimeType": "audio/wav"},
     {"type": "resource_link", "uri": "file:///a", "name": "a", "mimeType": "text/plain", "description": "A file"},
     {"type": "resource", "resource": {"uri": "memo://1", "text": "remember"}},
     {"type": "resource", "resource": {"uri": "memo://2", "blob": "AAEC", "mimeType": "application/zip"}},
@@ -392,7 +392,7 @@ async def test_S34_all_kinds_of_content_are_parts(engine: Engine, folder: Path) 
     assert isinstance(image, BlobPart)
     assert (image.media_type, image.size) == ("image/png", 8)
     assert image.whole
-    assert "not base64" in sound.text
+    assert "not valid base64" in sound.text
     assert link.text == "[link to a, file:///a, text/plain: A file]"
     assert memo.text == "[resource memo://1]\nremember"
     assert isinstance(archive, BlobPart)

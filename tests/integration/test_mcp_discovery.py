@@ -218,9 +218,9 @@ async def test_S39_a_server_that_comes_later_brings_its_tools_then(tmp_path: Pat
         (McpServerSettings(url="${EMPTY:-nowhere}"), "is not one of http:// or https://"),
         (McpServerSettings(command="true"), "it exited with code 0"),
         (McpServerSettings(command="sh", args=("-c", "echo no >&2; exit 3")), "it exited with code 3; it said: no"),
-        (McpServerSettings(command="/etc/passwd"), "its command may not be run: '/etc/passwd'"),
+        (McpServerSettings(command="/etc/passwd"), "its command is not executable: '/etc/passwd'"),
         (McpServerSettings(command="npx -y server"), "'npx -y server'; the words after the first go into `args`"),
-        (McpServerSettings(command="sh", cwd=Path("/nowhere")), "its folder (`cwd`) is not there: '/nowhere'"),
+        (McpServerSettings(command="sh", cwd=Path("/nowhere")), "its folder (`cwd`) does not exist: '/nowhere'"),
         (
             McpServerSettings(command="sh", args=("-c", "echo hello world; sleep 60"), start_seconds=1),
             "on its standard output, where only messages of the protocol belong, it said: hello world",
@@ -242,8 +242,8 @@ async def test_S39_what_the_settings_say_of_tools_that_are_not_there_is_told(
     async with connected(tmp_path, servers(s=own)) as (found, registry):
         assert set(of_servers(registry)) == {"s__delete_all", "s__look"}
         told = [
-            "`exclude` has 'delet_*', and no tool of it is called so. Did you mean \"delete_all\"?",
-            "`effects` has 'lok', and no tool of it is called so. Did you mean \"look\"?",
+            "`exclude` has 'delet_*', which matches none of its tools. Did you mean \"delete_all\"?",
+            "`effects` has 'lok', which matches none of its tools. Did you mean \"look\"?",
         ]
         assert [problem.reason for problem in registry.problems] == told
         assert found.statuses[0].remarks == tuple(told)
@@ -299,7 +299,7 @@ async def test_S39_schemas_that_take_for_ever_cost_their_own_tools(tmp_path: Pat
     assert set(of_servers(registry)) == {"s__good"}
     assert len(reasons) == 10
     assert reasons[0].startswith("'bomb0' cannot be used: the schema of its parameters cannot be used: it takes too")
-    assert reasons[-1] == "'late' cannot be used: it was not looked at: 3 others take too long to check"
+    assert reasons[-1] == "'late' cannot be used: its schema was not checked: 3 others take too long to check"
 
 
 # Definitions

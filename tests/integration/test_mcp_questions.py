@@ -258,7 +258,7 @@ async def test_S39_addresses_to_open_first_are_questions_before_the_call_is_made
         await approve(engine, turn)
         nonsense = await response_of(turn)
     assert declined.error is not None
-    assert (declined.error.type, "It was not called" in declined.error.message) == ("declined", True)
+    assert (declined.error.type, "The tool was not called" in declined.error.message) == ("declined", True)
     assert nonsense.error is not None
     assert nonsense.error.type == "mcp_error"
     assert len(effects(folder)) == 4

@@ -224,7 +224,7 @@ async def test_S39_a_flood_costs_the_server_that_sends_it_and_not_the_others(
         while noted(folder).count("sent") < (3 if then == "other answers" else 1) and not flooding.done():
             assert (await act(catalogue, "other__act")).parts[0].text == "did it"
         if then != "other answers":
-            with pytest.raises(OutcomeUnknown, match="it asked over 100 things at once"):
+            with pytest.raises(OutcomeUnknown, match="it has over 100 open requests"):
                 await flooding
             (folder / "deaf").unlink(missing_ok=True)
             await when(lambda: found.statuses[0].state is ServerState.CONNECTED)
@@ -278,7 +278,7 @@ async def test_S39_whoever_waits_for_an_answer_that_cannot_be_read_hears_of_it_a
     line = f'{{"jsonrpc":"2.0","id":ID,"result":{{"content":[],"structuredContent":{{"a":{value}}}}}}}'
     async with used(tmp_path, s=ours(str(folder), timeout_seconds=120)) as (_, catalogue):
         async with asyncio.timeout(30):
-            with pytest.raises(OutcomeUnknown, match="has answered, but that cannot be read"):
+            with pytest.raises(OutcomeUnknown, match="has answered, but the answer cannot be read"):
                 await act(catalogue, then="raw", value=line)
         assert (await act(catalogue)).parts[0].text == "did it"
 
@@ -289,7 +289,7 @@ async def test_S39_a_list_that_cannot_be_read_is_told(tmp_path: Path, folder: Pa
     async with used(tmp_path, s=ours(str(folder), start_seconds=60)) as (found, _):
         [status] = found.statuses
     assert status.state is ServerState.WAITING
-    assert status.problem == "what it said is no JSON-RPC message"
+    assert status.problem == "its message is not JSON-RPC"
 
 
 async def test_S39_a_structured_result_that_is_no_json_costs_not_the_rest(tmp_path: Path, folder: Path) -> None:

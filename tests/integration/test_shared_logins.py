@@ -238,13 +238,13 @@ async def test_S39_a_login_is_held_by_one_and_by_the_next_when_that_one_is_gone(
         async with one.open_change("g") as held:
             login = await held.read()
             assert login
-            with pytest.raises(HoldfastError, match="somebody else is changing the login at 'g'"):
+            with pytest.raises(HoldfastError, match="another process is changing the login at 'g'"):
                 async with two.open_change("g"):
                     pass
             await query("UPDATE holdfast_logins SET held_until = clock_timestamp() - interval '1 second'")
             async with two.open_change("g") as other:
                 assert await other.read() == login
-                with pytest.raises(HoldfastError, match="by somebody else meanwhile"):
+                with pytest.raises(HoldfastError, match="by another process"):
                     await held.write(login)
         assert await query("SELECT holder FROM holdfast_logins") is None
 

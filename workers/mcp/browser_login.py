@@ -1,7 +1,7 @@
-"""A login in a browser: somebody is shown an address, and the browser is sent back to us, on this machine.
+"""A login in a browser: a person opens an address, and the browser is redirected to a port of this machine.
 
-What comes back counts only with the `state` that went out: anybody's page can call a port of this machine. Where the
-browser is on another machine, the address that it ends at can be pasted instead.
+The answer counts only with the `state` of this login: any web page can call a port of this machine. When the browser
+runs on another machine, its final address can be pasted instead.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HEAD_LIMIT = 65_536
 """Bytes of a request."""
 READ_SECONDS = 10.0
 _DONE_TEXT = "Holdfast has the answer. You can close this page, and go back to the terminal."
-_UNKNOWN_TEXT = "This is not the answer that Holdfast waits for."
+_UNKNOWN_TEXT = "This is not the answer to the login that Holdfast waits for."
 _HEADERS = (
     "Content-Type: text/html; charset=utf-8\r\nCache-Control: no-store\r\nReferrer-Policy: no-referrer\r\n"
     "Content-Security-Policy: default-src 'none'\r\nConnection: close\r\n"
@@ -32,7 +32,7 @@ _HEADERS = (
 
 
 class Browser:
-    """Whoever logs in. `tell` is how they hear from us."""
+    """A person who logs in. `tell` shows them a message."""
 
     def __init__(self, tell: Callable[[str], None], *, opens: bool, pastes: bool, seconds: float) -> None:
         self.redirect_uri = ""
@@ -44,7 +44,7 @@ class Browser:
         self._answered: asyncio.Future[Mapping[str, str]] = asyncio.get_running_loop().create_future()
 
     async def ask(self, url: str) -> Mapping[str, str]:
-        """Have somebody open this address; the parameters that the browser came back with."""
+        """Let the person open this address; return the parameters that the browser came back with."""
         self._state = dict(parse_qsl(urlsplit(url).query)).get("state")
         self._tell(f"To log in, open this address in a browser:\n\n  {url}\n")
         if self._opens:
@@ -58,18 +58,18 @@ class Browser:
                 with _read_pasted(self._take_address if self._pastes else None):
                     return await self._answered
         except TimeoutError:
-            raise NotAuthorized(f"nobody came back from the browser within {self._seconds:g} seconds") from None
+            raise NotAuthorized(f"no answer came from the browser within {self._seconds:g} seconds") from None
 
     def _take_address(self, address: str) -> None:
-        """An address that was pasted."""
+        """Take an address that was pasted."""
         fits = False
         with suppress(ValueError):
             fits = self._take_query(urlsplit(address).query)
         if address and not fits:
-            self._tell("That is not the address that the browser ends at: it has the `state` of this login in it.")
+            self._tell("This is not the final address of the browser, which contains the `state` of this login.")
 
     def _take_query(self, query: str) -> bool:
-        """Is it what we wait for?"""
+        """Take the parameters if they answer this login; whether they do."""
         found = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=100))
         if self._state is None or found.get("state") != self._state or not found.keys() & {"code", "error"}:
             return False
@@ -78,14 +78,14 @@ class Browser:
         return True
 
     async def handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request of a browser."""
+        """Answer one request of a browser."""
         try:
             async with asyncio.timeout(READ_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
                 writer.write(self._answer_request(head.partition(b"\r\n")[0].decode("latin-1").split(" ")))
                 await writer.drain()
         except (TimeoutError, OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # whoever that was
+            pass  # not a browser
         finally:
             writer.close()
 
@@ -95,7 +95,7 @@ class Browser:
             return _build_response("404 Not Found", "There is nothing here.")
         if self._take_query(target.query):
             return _build_response("200 OK", _DONE_TEXT)
-        self._tell("A browser came with something that is no answer to this login. It was ignored.")
+        self._tell("Ignored a request of a browser that does not answer this login.")
         return _build_response("400 Bad Request", _UNKNOWN_TEXT)
 
 
@@ -103,32 +103,32 @@ class Browser:
 async def open_browser(
     port: int, tell: Callable[[str], None], *, opens: bool, pastes: bool, seconds: float
 ) -> AsyncIterator[Browser]:
-    """Somebody who logs in, until the end of the block. BadInput when nobody could be heard at this port."""
+    """Yield a person who logs in, until the end of the block. BadInput when the port cannot be listened on."""
     person = Browser(tell, opens=opens, pastes=pastes, seconds=seconds)
     try:
         server = await asyncio.start_server(person.handle_connection, "127.0.0.1", port, limit=HEAD_LIMIT)
     except OSError as error:
-        raise BadInput(f"port {port} cannot be listened on, for the browser's answer: {error.strerror}") from None
+        raise BadInput(f"cannot listen on port {port} for the browser's answer: {error.strerror}") from None
     async with server:
         person.redirect_uri = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{CALLBACK_PATH}"
         yield person
 
 
 def has_browser() -> bool:
-    """Could one be opened that leaves this terminal alone?"""
+    """Whether a browser can be opened that leaves this terminal alone."""
     return bool(os.environ.get("BROWSER") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")) or (
         sys.platform in ("darwin", "win32")
     )
 
 
 def _open_url(url: str) -> None:
-    with suppress(Exception):  # the address has been told
+    with suppress(Exception):  # the address has been printed
         webbrowser.open(url)
 
 
 @contextmanager
 def _read_pasted(take: Callable[[str], None] | None) -> Iterator[None]:
-    """Lines of standard input go to `take` during the block; nobody waits for one."""
+    """Pass lines of standard input to `take` during the block."""
     loop = asyncio.get_running_loop()
 
     def read_lines() -> None:

@@ -1,6 +1,6 @@
-"""Tools of MCP servers that have changed since they were last let through: found, shown, accepted.
+"""Tools of MCP servers whose definition has changed since it was approved: found, shown, approved.
 
-For turns in which nobody can be asked: there a changed tool is denied until somebody has looked.
+In a turn that asks nobody a changed tool is denied until a person has approved it here.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from holdfast.workers.mcp.servers import get_server
 
 
 class ChangedTool(Data):
-    """A tool that is not as it was."""
+    """A tool whose definition differs from its pin."""
 
     server: str
     tool: str
-    """As the server calls it."""
+    """The server's name for it."""
     name: str
-    """As models know it."""
+    """Our name for it, which models see."""
     change: str
     diff: str
     now: Definition
 
     def as_json(self) -> dict[str, object]:
-        """As JSON."""
+        """The tool as JSON."""
         return self.model_dump(mode="json", exclude={"now"})
 
 
 class ComparedTools(Data):
-    """What was found, and which servers could not be looked at."""
+    """The changed tools, and the servers that could not be reached with the reason."""
 
     tools: tuple[ChangedTool, ...] = ()
     unseen: dict[str, str] = Field(default_factory=dict)
 
 
 class ToolComparison:
-    """The servers of the settings, or one of them, beside what is known of their tools."""
+    """Compares the tools of all configured servers, or of one, with their pins."""
 
     def __init__(self, settings: Settings, only: str | None = None) -> None:
         found = {only: get_server(settings, only)} if only else load_configured(settings.mcp)[0]
@@ -58,7 +58,7 @@ class ToolComparison:
         self._servers = McpServers(McpSettings(servers=found), settings.mcp_tools_folder, authorize=self._authorizing)
 
     async def compare_tools(self, *, quietly: bool = False) -> ComparedTools:
-        """Connect, and compare."""
+        """Connect to the servers and compare."""
         try:
             statuses = await connect_with_progress(self._servers, quietly=quietly)
         finally:
@@ -81,13 +81,15 @@ class ToolComparison:
         return ComparedTools(tools=tools, unseen=unseen)
 
     def accept_tools(self, tools: Sequence[ChangedTool]) -> None:
-        """Let these through as they are now."""
+        """Pin these tools as approved."""
         for one in tools:
             self._servers.accept_tool(one.server, one.now)
 
 
 def choose_tools(found: ComparedTools, names: Sequence[str]) -> list[ChangedTool]:
-    """The changed tools that are called so, by either name; all of them when none is named. BadInput for another."""
+    """Return the changed tools with these names, of either kind; all when none is named. BadInput for an unknown
+    name.
+    """
     if not names:
         return list(found.tools)
     known = {name: one for one in found.tools for name in (one.tool, one.name)}

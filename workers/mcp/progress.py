@@ -1,6 +1,6 @@
-"""A line that says which servers are waited for, while they are: on standard error, and gone afterwards.
+"""A status line on standard error while servers are being connected. It disappears afterwards.
 
-Only for somebody who looks at a terminal. A program that reads our output, or a log, never sees it.
+Only for a person at a terminal: neither a program that reads the output nor a log sees it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from holdfast.activities.mcp.servers import McpServers
 from holdfast.util.text import shorten_text
 
 FIRST_SECONDS = 0.5
-"""Whoever answers sooner is not talked of."""
+"""How long to wait before the line appears."""
 FRAME_SECONDS = 0.2
 CLEAR_LINE = "\r\x1b[K"
 
 
 async def connect_with_progress(servers: McpServers, *, quietly: bool = False) -> list[ServerStatus]:
-    """Connect to servers, hear what they have, and say meanwhile whom that waits for."""
+    """Connect to the servers and return their statuses, with a status line meanwhile."""
     if quietly or not _is_watched():
         return await servers.fetch_statuses()
     async with _show_progress(lambda: _describe_untried(servers)):
@@ -40,9 +40,9 @@ def _describe_untried(servers: McpServers) -> str:
 
 
 def format_waiting(names: Sequence[str], room: int) -> str:
-    """What is waited for, in one line: as many names as there is room for."""
+    """Format the status line: as many names as fit."""
     if not names:
-        return "ending the servers"
+        return "stopping the servers"
     for count in range(len(names), 0, -1):
         more = f" and {len(names) - count} more" if count < len(names) else ""
         words = f"waiting for: {', '.join(names[:count])}{more}"

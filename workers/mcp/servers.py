@@ -1,4 +1,4 @@
-"""MCP servers as the command line sees them: looked at, logged in to, logged out of. What workers do is theirs."""
+"""MCP servers for the command line: inspected, logged in, logged out. Workers are not involved."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from holdfast.workers.mcp.browser_login import open_browser
 from holdfast.workers.mcp.progress import connect_with_progress
 
 WORDS_LIMIT = 500
-"""Characters of what somebody else says went wrong."""
+"""Characters of an error of an authorization server."""
 
 
 class LoginStatus(Data):
-    """What is known of a login, without what is secret about it."""
+    """The state of a login, without its secrets."""
 
     scope: str | None = None
     expires: str | None = None
-    """Of its token, which is renewed where it can be."""
+    """The expiry of its token, which is renewed if possible."""
     renewable: bool = False
     problem: str | None = None
 
@@ -52,16 +52,16 @@ class SeenTool(Data):
 
     name: str
     own_name: str
-    """As the server calls it, and the settings: `effects`, `include`, `exclude`."""
+    """The server's name for it, which the settings use: `effects`, `include`, `exclude`."""
     effect: str
     asks: bool
-    """Is somebody asked before it runs, where no rule says otherwise?"""
+    """A person is asked before it runs, where no rule says otherwise."""
     changed: bool
-    """Is it not what was let through before? Then somebody is asked, whatever a rule says."""
+    """Its definition differs from the approved one, so a person is asked whatever a rule says."""
 
 
 class SeenServer(Data):
-    """A server that was looked at."""
+    """The state of a server, its login and its tools."""
 
     status: ServerStatus
     login: LoginStatus | None = None
@@ -69,12 +69,12 @@ class SeenServer(Data):
 
     @property
     def effect_summary(self) -> str:
-        """How many tools do what when repeated."""
+        """How many tools have which effect."""
         found = Counter(tool.effect for tool in self.tools)
         return ", ".join(f"{count} {effect}" for effect, count in sorted(found.items()))
 
     def as_json(self) -> dict[str, JsonValue]:
-        """The same as JSON."""
+        """The server as JSON."""
         told: dict[str, Any] = self.status.model_dump(mode="json")
         tools = [tool.model_dump(mode="json") for tool in self.tools]
         return {**told, "tools": tools, "login": self.login.model_dump(mode="json") if self.login else None}
@@ -82,19 +82,19 @@ class SeenServer(Data):
 
 @dataclass(frozen=True)
 class ServerOverview:
-    """All servers that were looked at, and what is none."""
+    """The servers, and the entries of the settings that are unusable."""
 
     servers: tuple[SeenServer, ...]
     refused: tuple[ServerRefusal, ...]
 
 
 def list_server_names(settings: Settings) -> list[str]:
-    """Of all servers of the settings."""
+    """List the names of all configured servers."""
     return sorted(load_configured(settings.mcp)[0])
 
 
 def get_server(settings: Settings, name: str) -> McpServerSettings:
-    """The settings of one server; BadInput when there is none of this name, or it cannot be used."""
+    """Return the settings of a server. BadInput when there is none with this name, or it is unusable."""
     found, refused = load_configured(settings.mcp)
     if name in found:
         return found[name]
@@ -109,7 +109,7 @@ def get_server(settings: Settings, name: str) -> McpServerSettings:
 
 
 async def look_at_servers(settings: Settings, only: str | None = None, *, quietly: bool = False) -> ServerOverview:
-    """Connect to the servers, or to one of them, and hear what they have."""
+    """Connect to all servers, or to one, and return what they have."""
     found, refused = load_configured(settings.mcp)
     wanted = McpSettings(servers={only: get_server(settings, only)} if only else found)
     async with use_logins(settings) as logins:
@@ -145,7 +145,7 @@ def _build_seen_tool(entry: RegisteredTool) -> SeenTool:
 
 @asynccontextmanager
 async def use_logins(settings: Settings) -> AsyncIterator[LoginStore]:
-    """Where logins are kept, until the end of the block."""
+    """Yield the store of logins, until the end of the block."""
     logins = open_login_store(settings)
     try:
         yield logins
@@ -154,7 +154,7 @@ async def use_logins(settings: Settings) -> AsyncIterator[LoginStore]:
 
 
 async def find_login_status(logins: LoginStore, name: str) -> LoginStatus | None:
-    """What is known of a login, if there is one."""
+    """Return the state of a login; None without one."""
     try:
         login = await logins.read(name)
     except HoldfastError as error:
@@ -174,7 +174,7 @@ def _build_login_status(login: Login) -> LoginStatus:
 async def log_in(
     settings: Settings, name: str, tell: Callable[[str], None], *, opens: bool, pastes: bool, seconds: float
 ) -> LoginStatus:
-    """Log in to a server, and keep that. NotAuthorized with the reason when nothing came of it."""
+    """Log in to a server and store the login. NotAuthorized with the reason when it fails."""
     server = get_server(settings, name)
     resolved, oauth = _resolve_server(name, server), server.oauth or McpOauthSettings()
     from holdfast.activities.mcp.auth.oauth import LoginRequest, fetch_with_credentials, run_login
@@ -201,7 +201,7 @@ async def log_in(
 
 
 def _resolve_server(name: str, server: McpServerSettings) -> ResolvedServer:
-    """How a server is reached that one can log in to; BadInput when it is none."""
+    """How a server is reached. BadInput when it has no login."""
     if server.url is None:
         raise BadInput(f"the MCP server {name!r} is started by a command: there is nothing to log in to")
     if any(header.lower() == "authorization" for header in server.headers):
@@ -213,7 +213,7 @@ def _resolve_server(name: str, server: McpServerSettings) -> ResolvedServer:
 
 
 async def log_out(settings: Settings, name: str) -> str | None:
-    """Forget a login, here and at the authorization server. None when there was none, else what became of it there."""
+    """Remove a login, and revoke it. None when there was none, else what became of the revocation."""
     async with use_logins(settings) as logins:
         if name not in await logins.list_names():
             if name not in list_server_names(settings):

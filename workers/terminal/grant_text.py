@@ -9,12 +9,11 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from holdfast.activities.policy.rules import CONDITION_KEYS, Rule, RuleEffect
 from holdfast.domain.approvals.approval import DecisionAction, Lasting, Offer
 from holdfast.domain.approvals.grants import Grant
 from holdfast.domain.turn.ids import ID_MARK
@@ -23,6 +22,9 @@ from holdfast.errors import BadInput, DecisionRefused
 from holdfast.util.durations import format_duration
 from holdfast.util.text import strip_controls
 from holdfast.workers.terminal.render import format_age, format_line
+
+if TYPE_CHECKING:
+    from holdfast.activities.policy.rules import Rule
 
 COVERS_LIMIT = 2_000
 _GRANT_OPTIONS = {
@@ -110,7 +112,7 @@ def render_grants(
         for rule in rules:
             rest = "; ".join((*_describe_saved_state(rule, now), where))
             blocks += _render_block(
-                rule.name or "", _choose_verb(rule.decision is RuleEffect.ALLOW), describe_saved_grant(rule), rest
+                rule.name or "", _choose_verb(rule.decision == "allow"), describe_saved_grant(rule), rest
             )
     return Group(*(blocks or [Text("No standing answer is known here.")]))
 
@@ -137,18 +139,24 @@ def saved_grant_as_json(rule: Rule, now: datetime, *, shared: bool = False) -> d
     return {
         "id": rule.name,
         "shared": shared,
-        "allows": rule.decision is RuleEffect.ALLOW,
+        "allows": rule.decision == "allow",
         "covers": describe_saved_grant(rule),
-        "rule": rule.model_dump(mode="json", include=set(CONDITION_KEYS), exclude_none=True),
+        "rule": _dump_conditions(rule),
         "reason": rule.reason,
         "expires": rule.expires.isoformat() if rule.expires else None,
         "stands": rule.expires is None or now < rule.expires,
     }
 
 
+def _dump_conditions(rule: Rule) -> dict[str, Any]:
+    from holdfast.activities.policy.rules import CONDITION_KEYS  # not for the inbox, which shows no rules
+
+    return rule.model_dump(mode="json", include=set(CONDITION_KEYS), exclude_none=True)
+
+
 def describe_saved_grant(rule: Rule) -> str:
     """What a kept answer is about: its conditions, as a policy file would have them."""
-    said = rule.model_dump(mode="json", include=set(CONDITION_KEYS), exclude_none=True)
+    said = _dump_conditions(rule)
     said = {name: value for name, value in said.items() if (name, value) != ("server", [""])}
     return ", ".join(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in said.items())
 

@@ -1,1 +1,1 @@
-"""Logins at MCP servers: OAuth, tokens in a file, renewal. No tool."""
+"""Logins at MCP servers: OAuth, stored tokens and their renewal. Nothing about tools."""

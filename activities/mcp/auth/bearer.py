@@ -1,8 +1,7 @@
-"""How a worker's requests to MCP servers are authorized: with the token of a login, renewed when it is time.
+"""How a worker's requests to MCP servers are authorized: with the token of a login, renewed when it expires.
 
-A worker never asks anybody: where there is no login, or none that counts, requests are not sent, and calls fail and say
-what to do. What renews a token runs in a thread of its own to its end, whatever is stopped meanwhile: half of it would
-lose the login.
+A worker never asks a person: without a valid login requests are not sent, and calls fail with what to do. A renewal
+runs to its end in a thread of its own, whatever is stopped meanwhile: half a renewal would lose the login.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from holdfast.util.secrets import Secrets
 from holdfast.util.text import shorten_text, strip_controls
 
 REFUSED_KEY = "holdfast.refused"
-"""In a request's extensions: the error for which it is not to be sent."""
+"""The key in a request's extensions of the error for which it must not be sent."""
 RETRY_SECONDS = 30.0
-"""So long a token is kept that took the place of one which the server did not take, also when it does not take it."""
+"""How long a token is kept that replaced a rejected one, even if it is rejected too."""
 _SCOPE = re.compile(r'\bscope="([\x21\x23-\x5b\x5d-\x7e ]{1,500})"')
 _INSUFFICIENT_SCOPE = re.compile(r'\berror="?insufficient_scope\b')
 
@@ -42,21 +41,21 @@ class Authorizer(Protocol):
     """How requests to a server are authorized, beyond the headers of its settings."""
 
     def __call__(self, name: str, settings: McpServerSettings, resolved: ResolvedServer) -> httpx2.Auth | None:
-        """What authorizes requests to this server, if anything does."""
+        """Return the authorization for this server; None if it needs none."""
 
     async def read_stamp(self, name: str) -> object:
-        """Another one when that may have changed."""
+        """Return a value that changes when the login changes."""
 
 
 class LoginAuthorizer:
-    """The logins that are kept in one place."""
+    """Authorizes requests with the logins of a store."""
 
     def __init__(self, logins: LoginStore) -> None:
         self._logins = logins
         self._tokens: dict[str, ServerTokens] = {}
 
     def __call__(self, name: str, settings: McpServerSettings, resolved: ResolvedServer) -> httpx2.Auth | None:
-        """What authorizes requests to a server; None where its settings do, or nothing has to."""
+        """Return the authorization for this server; None if its settings have one, or for a local server."""
         if resolved.url is None or _has_authorization(resolved.headers):
             return None
         tokens = self._tokens.get(name)
@@ -66,57 +65,57 @@ class LoginAuthorizer:
         return BearerAuth(tokens)
 
     async def read_stamp(self, name: str) -> object:
-        """Another one when there is another login, or when it cannot be known."""
+        """Return a value that changes with the login, or with the error of reading it."""
         try:
             return await self._logins.read_stamp(name)
         except HoldfastError as error:
             return type(error)
 
     async def disconnect(self) -> None:
-        """Let go of what is open, until it is needed again."""
+        """Close the connections of the store, until it is used again."""
         await self._logins.disconnect()
 
 
 def describe_remedy(name: str, settings: McpServerSettings) -> str:
-    """What whoever runs a worker can do that may not use a server."""
+    """Describe what can be done when access to a server is denied."""
     if _has_authorization(settings.headers):
-        return "see to its Authorization header in the settings, and to the variables it refers to"
+        return "check its Authorization header in the settings, and the variables that it refers to"
     if settings.oauth and settings.oauth.grant == "client_credentials":
-        return "see to `oauth` in its settings, and to the variables it refers to"
+        return "check `oauth` in its settings, and the variables that it refers to"
     return f"log in with {format_login_command(name)}"
 
 
 def find_missing_scope(response: httpx2.Response) -> str | None:
-    """The scopes that a server misses in a token."""
+    """Return the scopes that a server misses in a token, if it says so."""
     asked = response.headers.get("www-authenticate", "")
     found = _SCOPE.search(asked) if response.status_code == 403 and _INSUFFICIENT_SCOPE.search(asked) else None
     return found[1] if found else None
 
 
 class BearerAuth(httpx2.Auth):
-    """Requests with the token of a login. One that is turned away is renewed, once."""
+    """Sends the token of a login. A rejected token is renewed once."""
 
     def __init__(self, tokens: ServerTokens) -> None:
         self._tokens = tokens
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """The request; and once more, with another token, if it was turned away and so did nothing."""
+        """Send the request, and once more with a new token if it was rejected."""
         token = await self._set_token(request)
         response = yield request
         if token and response.status_code == 401:
             await self._set_token(request, rejected=token)
             response = yield request
         if token and (scope := find_missing_scope(response)):
-            with suppress(HoldfastError):  # it is told in any case
+            with suppress(HoldfastError):  # the caller reports the scope in any case
                 await self._tokens.note_scope(scope)
 
     async def prepare_token(self) -> None:
-        """Have a token at hand, so that a request does not wait for one. What goes wrong is told by the request."""
+        """Renew the token in advance if necessary. Errors are left to the request."""
         with suppress(HoldfastError):
             await self._tokens.get_token()
 
     async def _set_token(self, request: httpx2.Request, rejected: str | None = None) -> str | None:
-        """The token that the request has now. Where there should be one and is none, the request is marked."""
+        """Set the token of the request, and return it. When there should be one and is none, the request is marked."""
         request.headers.pop("Authorization", None)
         try:
             token = await self._tokens.get_token(rejected)
@@ -129,7 +128,7 @@ class BearerAuth(httpx2.Auth):
 
 
 class ServerTokens:
-    """The tokens for one server, as they are now."""
+    """The tokens for one server."""
 
     def __init__(self, logins: LoginStore, name: str, oauth: McpOauthSettings, resolved: ResolvedServer) -> None:
         self._logins = logins
@@ -137,13 +136,15 @@ class ServerTokens:
         self._oauth = oauth
         self.resolved = resolved
         self._thread = ThreadPoolExecutor(1, "holdfast-mcp-tokens")
-        """Of its own: an authorization server that hangs keeps nobody else waiting."""
+        """A thread of its own: an authorization server that hangs delays nobody else."""
         self._seen: object = None
         self._login: Login | None = None
         self._renewing: asyncio.Future[Login] | None = None
 
     async def get_token(self, rejected: str | None = None) -> str | None:
-        """The token to use, another than the `rejected` one; None without a login. HoldfastError when there is none."""
+        """Return a valid token other than the `rejected` one; None without a login. HoldfastError when it cannot be
+        renewed.
+        """
         login = await self._read_login()
         if login is None and not self._is_unattended:
             return None
@@ -152,16 +153,16 @@ class ServerTokens:
         return login.access_token
 
     async def note_scope(self, scope: str) -> None:
-        """Remember that the server wants more than the login has: the next login asks for it."""
+        """Remember a scope that the server requires; the next login asks for it."""
         await asyncio.get_running_loop().run_in_executor(self._thread, lambda: asyncio.run(self._note_wanted(scope)))
 
     @property
     def _is_unattended(self) -> bool:
-        """Can tokens be had without anybody?"""
+        """Whether tokens are had by client credentials, without a person."""
         return self._oauth.grant == "client_credentials"
 
     async def _read_login(self) -> Login | None:
-        """The login, read again when it is another."""
+        """Read the login, if it has changed."""
         seen = await self._logins.read_stamp(self._name)
         if seen is None or seen != self._seen:
             self._login = self._check_login(await self._logins.read(self._name))
@@ -170,7 +171,7 @@ class ServerTokens:
         return self._login
 
     async def _renew_once(self, rejected: str | None) -> Login:
-        """Renewed by one of those who need it; stopping them does not stop that."""
+        """Renew the login once for all who wait for it. Cancelling them does not cancel the renewal."""
         if self._renewing is None or self._renewing.done():
             self._renewing = asyncio.get_running_loop().run_in_executor(
                 self._thread, lambda: asyncio.run(self._renew_in_thread(rejected))
@@ -181,7 +182,7 @@ class ServerTokens:
         return login
 
     async def _renew_in_thread(self, rejected: str | None) -> Login:
-        """Have it renewed, unless somebody else just has. Runs in a thread, in an event loop of its own."""
+        """Renew the login, unless another process just has. Runs in an event loop of its own."""
         logins = self._logins.copy_for_loop()
         try:
             async with logins.open_change(self._name) as change:
@@ -196,9 +197,9 @@ class ServerTokens:
         if login is None and not self._is_unattended:
             raise NotAuthorized("there is no login")
         if login and rejected and login.instead and (read_clock() - login.since).total_seconds() < RETRY_SECONDS:
-            raise NotAuthorized("it does not take the token that was just made for it")
+            raise NotAuthorized("it rejects the token that was just issued for it")
         if login:
-            await change.write(login)  # what could not be kept must not be asked for
+            await change.write(login)  # a token that could not be stored must not be requested
         try:
             renewed = await self._request_login(login)
         except NotAuthorized as error:
@@ -208,17 +209,17 @@ class ServerTokens:
         return renewed
 
     async def _request_login(self, login: Login | None) -> Login:
-        from holdfast.activities.mcp.auth import oauth  # it brings the mcp package along
+        from holdfast.activities.mcp.auth import oauth  # imports the mcp package
 
         asked = oauth.LoginRequest(self.resolved, self._oauth, login)
         if login is None or self._is_unattended:
             return await oauth.fetch_with_credentials(asked)
         if not login.refresh_token:
-            raise NotAuthorized("its token has ended, and cannot be renewed")
+            raise NotAuthorized("its token has expired and cannot be renewed")
         return await oauth.refresh_login(login, asked)
 
     async def _build_not_renewed(self, change: LoginChange, login: Login | None, error: NotAuthorized) -> NotAuthorized:
-        """Why there is no token. A login that was denied is not tried again: some would take that for a theft."""
+        """The error of a failed renewal. A denied login is not tried again: some servers take that for theft."""
         from holdfast.activities.mcp.auth.login_errors import Denied
 
         known = Secrets(login.secrets if login else ())
@@ -228,13 +229,13 @@ class ServerTokens:
         return NotAuthorized(f"there is no token for it: {words}")
 
     def _check_login(self, login: Login | None) -> Login | None:
-        """A login, if it counts for this server. NotAuthorized when there is one that does not."""
+        """Return the login if it is valid for this server. NotAuthorized otherwise."""
         if login is None or (
             self._is_unattended and (login.grant, login.url) != (self._oauth.grant, self.resolved.url)
         ):
             return None
         if login.url != self.resolved.url or login.grant != self._oauth.grant:
-            raise NotAuthorized("the login is for another address, or of another kind, than the settings have now")
+            raise NotAuthorized("the login is for another address or grant than the settings have now")
         if login.refused:
             raise NotAuthorized(f"the login was not renewed: {login.refused}")
         return login

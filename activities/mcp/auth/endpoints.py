@@ -1,8 +1,8 @@
-"""HTTP to authorization servers: whole answers of a bounded size and in bounded time, and nothing in the clear.
+"""HTTP to authorization servers: bounded answers in bounded time, and nothing unencrypted.
 
-Which ones these are is said by MCP servers, that is by strangers. So an address is taken only if it is encrypted, or
-if the user reaches the MCP server itself without that, on the same host or on this machine. And a server out there
-sends us to nothing in here, unless the user has named that.
+MCP servers, that is strangers, name the authorization servers. So an address is used only if it is encrypted, or if the
+user reaches the MCP server itself unencrypted, on the same host or on this machine. And a public server cannot send us
+to a private address, unless the user has named that.
 """
 
 from __future__ import annotations
@@ -27,24 +27,22 @@ _DROPPED_HEADERS = ("content-length", "transfer-encoding", "content-encoding")
 
 
 class Unreachable(NotAuthorized):
-    """An authorization server that does not answer: it may, later."""
+    """An authorization server that does not answer: it may later."""
 
 
 class AuthorizationTransport(httpx2.AsyncBaseTransport):
-    """A transport to whatever takes part in the authorization of one server."""
+    """A transport to all that take part in the authorization of one server."""
 
     def __init__(self, server: str, issuer: str | None = None) -> None:
-        """`issuer` is the authorization server that the user has named."""
+        """`issuer` is the authorization server that the settings name."""
         self._server = httpx2.URL(server)
         self._named = {self._server.host, *([httpx2.URL(issuer).host] if issuer else [])}
         self._inner: dict[str | None, httpx2.AsyncHTTPTransport] = {}
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """The whole answer. NotAuthorized for an address that is not taken, Unreachable when there is no answer."""
+        """Return the whole answer. NotAuthorized for a forbidden address, Unreachable without an answer."""
         if not is_allowed_address(request.url, self._server):
-            raise NotAuthorized(
-                f"{format_address(request.url)} would be spoken to unencrypted, and tokens are not sent so"
-            )
+            raise NotAuthorized(f"{format_address(request.url)} is unencrypted, and tokens are not sent unencrypted")
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
                 if request.url.host not in self._named and await is_inside_address(request.url, self._server):
@@ -69,7 +67,7 @@ class AuthorizationTransport(httpx2.AsyncBaseTransport):
         body = bytearray()
         try:
             if response.headers.get("content-encoding", "identity").lower() != "identity":
-                raise NotAuthorized(f"{format_address(request.url)} sent an encoding that it was not asked for")
+                raise NotAuthorized(f"{format_address(request.url)} sent an encoding that was not requested")
             async for piece in response.aiter_raw():
                 body += piece
                 if len(body) > BODY_LIMIT:
@@ -80,7 +78,7 @@ class AuthorizationTransport(httpx2.AsyncBaseTransport):
         return httpx2.Response(response.status_code, headers=kept, content=bytes(body))
 
     async def _send_request(self, request: httpx2.Request) -> httpx2.Response:
-        """What the package asks has no limits of its own."""
+        """Send a request with a time limit: those of the `mcp` package have none."""
         request.extensions = {**request.extensions, "timeout": _TIMEOUT.as_dict()}
         proxy = None if proxy_bypass(request.url.host) else getproxies().get(request.url.scheme)
         if proxy not in self._inner:
@@ -89,14 +87,14 @@ class AuthorizationTransport(httpx2.AsyncBaseTransport):
 
 
 def is_allowed_address(url: httpx2.URL, server: httpx2.URL) -> bool:
-    """May tokens for this server be had from there?"""
+    """Whether tokens for this server may be requested from this address."""
     if url.scheme != "http" or server.scheme != "http":
         return url.scheme == "https"
     return url.host == server.host or (_is_local(url.host) and _is_local(server.host))
 
 
 async def is_inside_address(url: httpx2.URL, server: httpx2.URL) -> bool:
-    """Is this an address of our own network, or of this machine, that somebody out there has named?"""
+    """Whether this is a private address although the server is public."""
     return not await _is_public(url) and await _is_public(server)
 
 
@@ -106,12 +104,12 @@ async def _is_public(url: httpx2.URL) -> bool:
     except AddressRefused:
         return False
     except HostNotFound:
-        return True  # nobody gets there, or a proxy does
+        return True  # unreachable, or reached by a proxy
     return True
 
 
 def format_address(url: httpx2.URL) -> str:
-    """An address without what may be secret in it."""
+    """Format an address without what may be secret in it."""
     return f"{url.scheme}://{url.netloc.decode('ascii', 'replace').rpartition('@')[2]}{url.path}"
 
 
@@ -123,11 +121,16 @@ def _is_local(host: str) -> bool:
 
 
 PROBE_ID = "holdfast.probe"
+"""Marks the request that asks the server itself."""
 _VERSION = "2025-11-25"
 
 
 class ProbeTransport(AuthorizationTransport):
-    """A transport to the server and to whatever takes part in its authorization."""
+    """A transport that asks a server once which authorization it requires.
+
+    The OAuth client of the `mcp` package begins with a request that is rejected, and ends by sending it again. Here it
+    is sent once. A server that accepts it counts as rejecting it, since the user wants to log in.
+    """
 
     def __init__(self, server: str, issuer: str | None = None) -> None:
         super().__init__(server, issuer)
@@ -137,7 +140,7 @@ class ProbeTransport(AuthorizationTransport):
         """What it answered when it was."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Its answer to the one request is always that it wants authorization."""
+        """Answer the marked request with 401, and send the others."""
         if PROBE_ID not in request.extensions:
             return await super().handle_async_request(request)
         if self.wants_authorization is not None:
@@ -151,12 +154,14 @@ class ProbeTransport(AuthorizationTransport):
                 f"{format_address(request.url)} cannot be reached: {exception_text(error, UNCUT)}"
             ) from None
         self.status = response.status_code
+        """The status of its answer."""
         self.wants_authorization = self.status == 401
+        """Whether the server requires authorization; None until it was asked."""
         return httpx2.Response(401, headers=response.headers.multi_items() if self.wants_authorization else ())
 
 
 def build_probe(client: httpx2.AsyncClient, resolved: ResolvedServer) -> httpx2.Request:
-    """The request that every conversation begins with. Headers of the settings go to the server alone."""
+    """Build the request that every session begins with. Only it gets the headers of the settings."""
     assert resolved.url, "a server that is reached"
     about = {"protocolVersion": _VERSION, "capabilities": {}, "clientInfo": {"name": "holdfast", "version": "0"}}
     return client.build_request(

@@ -1,9 +1,9 @@
-"""Logins at MCP servers: what an authorization server gave us for one, and what is needed to have it renewed.
+"""Logins at MCP servers: the tokens of an authorization server, and what is needed to renew them.
 
-One file per server below the data folder, for its owner alone, replaced whole, and in no history; where hosts share a
-ledger, a row there (shared_logins.py). Tokens are sent to the server that they are for and to nobody else: where a
-server's address has changed since, its login does not count. Whoever renews one holds its lock, so that of two workers
-the second finds what the first was given.
+One file per server in the data folder, readable by its owner alone and replaced whole; for hosts that share a ledger a
+row there (shared_logins.py). Never in a history. A token is sent only to the server that it was issued for: when the
+address in the settings changes, the login is not used. A renewal holds a lock, so that the second of two workers finds
+the token of the first.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from holdfast.util.secrets import Secret
 from holdfast.util.text import shorten_text
 
 EARLY_RENEWAL = timedelta(seconds=60)
-"""So long before its end a token is renewed, or in the last tenth of its time."""
+"""How long before its expiry a token is renewed; at most the last tenth of its lifetime."""
 LOCK_SECONDS = 60.0
-"""How long somebody else may take who renews the same."""
+"""How long to wait for another process that renews the same login."""
 SIZE_LIMIT = 1_000_000
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
 class NotAuthorized(HoldfastError):
-    """A server that we may not use as things are. The words say what to do."""
+    """Access to a server is denied; the message says what to do."""
 
 
 class Login(Data):
@@ -44,84 +44,84 @@ class Login(Data):
     """The server that it is for."""
     grant: Literal["authorization_code", "client_credentials"]
     client: dict[str, JsonValue] = Field(repr=False)
-    """As whom we are known to the authorization server. A secret of the settings is not in it."""
+    """Our registration at the authorization server, without a secret of the settings."""
     issuer: dict[str, JsonValue] | None = None
-    """What the authorization server says of itself."""
+    """The metadata of the authorization server."""
     resource: dict[str, JsonValue] | None = None
-    """What the server says of its authorization."""
+    """The metadata of the server about its authorization."""
     access_token: str = Field(repr=False)
     refresh_token: str | None = Field(default=None, repr=False)
     scope: str | None = None
     since: AwareDatetime
     expires: AwareDatetime | None = None
-    """Of the access token."""
+    """The expiry of the access token."""
     instead: bool = False
-    """The server had not taken the token before this one."""
+    """The token replaced one that the server had rejected."""
     refused: str | None = None
     """Why it was not renewed, and never will be."""
     wanted: str | None = None
-    """Scopes that the server has asked for since: the next login asks for them too."""
+    """Scopes that the server has required since: the next login asks for them too."""
 
     def is_fresh(self, now: datetime) -> bool:
-        """May it be used as it is?"""
+        """Whether its token can be used without a renewal."""
         if self.refused or self.expires is None:
             return not self.refused
         return now < self.expires - min(EARLY_RENEWAL, (self.expires - self.since) / 10)
 
     @property
     def secrets(self) -> list[Secret]:
-        """What nobody is told."""
+        """Its secrets."""
         found = {"access token": self.access_token, "refresh token": self.refresh_token}
         found["client secret"] = secret if isinstance(secret := self.client.get("client_secret"), str) else None
         return [Secret(name, value) for name, value in found.items() if value]
 
 
 def format_login_command(name: str) -> str:
-    """What makes a login."""
+    """The command that logs in."""
     return f"`holdfast mcp login {name}`"
 
 
 class LoginChange(Protocol):
-    """A login that is being changed: by nobody else, of all processes."""
+    """A login that is being changed, by one process at a time."""
 
     async def read(self) -> Login | None:
-        """The login; None when there is none, NotAuthorized when it cannot be gone by."""
+        """Return the login; None without one. NotAuthorized when it is unusable."""
 
     async def write(self, login: Login) -> None:
-        """Keep it, all of it or nothing. HoldfastError when that cannot be done."""
+        """Store it, whole or not at all. HoldfastError when it cannot be written."""
 
 
 class LoginStore(Protocol):
-    """Where logins are kept. Every method raises HoldfastError when that cannot be had."""
+    """Where logins are stored. Every method raises HoldfastError when the store cannot be used."""
 
     @property
     def is_shared(self) -> bool:
-        """Are they those of all hosts?"""
+        """Whether all hosts share it."""
 
     async def list_names(self) -> list[str]:
-        """The servers that there are logins at."""
+        """List the servers that have logins."""
 
     async def read_stamp(self, name: str) -> object | None:
-        """Another one whenever the login is another; None when there is none."""
+        """Return a value that changes with the login; None without one."""
 
     async def read(self, name: str) -> Login | None:
-        """The login, as of a second ago; None when there is none, NotAuthorized when it cannot be gone by."""
+        """Return the login, up to a second old; None without one. NotAuthorized when it is unusable."""
 
     def open_change(self, name: str) -> AbstractAsyncContextManager[LoginChange]:
-        """One at a time, of all processes. HoldfastError when somebody else takes too long."""
+        """Change a login, one process at a time. HoldfastError when another takes too long."""
 
     async def remove(self, name: str) -> bool:
-        """Forget it, when nobody changes it; False when there was none."""
+        """Remove a login; False when there was none."""
 
     def copy_for_loop(self) -> LoginStore:
-        """The same for another event loop."""
+        """Return the same store for another event loop."""
 
     async def disconnect(self) -> None:
-        """Let go of what is open, until it is needed again."""
+        """Close its connections, until it is used again."""
 
 
 class LoginFiles:
-    """Logins of one host: files of a folder."""
+    """The logins of one host: files of a folder."""
 
     is_shared = False
 
@@ -129,34 +129,34 @@ class LoginFiles:
         self._folder = folder
 
     async def list_names(self) -> list[str]:
-        """The servers that there are logins at."""
+        """List the servers that have files."""
         return list_logins(self._folder)
 
     async def read_stamp(self, name: str) -> object | None:
-        """Another one whenever the file is another."""
+        """Return a value that changes with the file."""
         return LoginFile(self._folder, name).read_stamp()
 
     async def read(self, name: str) -> Login | None:
-        """The login of a file."""
+        """Read the file of a server."""
         return LoginFile(self._folder, name).read()
 
     @asynccontextmanager
     async def open_change(self, name: str) -> AsyncIterator[LoginChange]:
-        """With its lock held."""
+        """Hold the lock of the file."""
         file = LoginFile(self._folder, name)
         with file.hold_lock():
             yield _FileChange(file)
 
     async def remove(self, name: str) -> bool:
-        """Forget it."""
+        """Remove the file of a server."""
         return LoginFile(self._folder, name).remove()
 
     def copy_for_loop(self) -> LoginFiles:
-        """Itself: files know no event loops."""
+        """Return itself: files belong to no event loop."""
         return self
 
     async def disconnect(self) -> None:
-        """Nothing: nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 class _FileChange:
@@ -171,15 +171,15 @@ class _FileChange:
 
 
 class LoginFile:
-    """The login at one server, if there is one."""
+    """The file of the login at one server."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        """BadInput when no server can be called so."""
+        """BadInput for an invalid server name."""
         self.name = check_server_name(name)
         self.file = folder / f"{name}.json"
 
     def read(self) -> Login | None:
-        """The login; None when there is none, NotAuthorized when it cannot be gone by."""
+        """Return the login; None without a file. NotAuthorized when it is unusable."""
         try:
             data = self._read_bytes()
             return None if data is None else Login.model_validate_json(data)
@@ -187,14 +187,14 @@ class LoginFile:
             raise self._build_unfit("is damaged") from None
 
     def write(self, login: Login) -> None:
-        """Keep it, all of it or nothing. HoldfastError when that cannot be done."""
+        """Replace the file. HoldfastError when it cannot be written."""
         try:
             write_whole(self.file, login.model_dump_json(indent=2, exclude_none=True).encode() + b"\n")
         except OSError as error:
             raise self._build_write_error(error) from None
 
     def remove(self) -> bool:
-        """Forget it; False when there was none. Takes the lock."""
+        """Remove the file; False when there was none. Takes the lock."""
         if not self.file.parent.exists():
             return False
         with self.hold_lock():
@@ -207,7 +207,7 @@ class LoginFile:
             return True
 
     def read_stamp(self) -> tuple[int, int] | None:
-        """Is another one whenever the file is."""
+        """Return a value that changes with the file; None without one."""
         try:
             status = self.file.stat(follow_symlinks=False)
         except OSError:
@@ -216,19 +216,19 @@ class LoginFile:
 
     @contextmanager
     def hold_lock(self) -> Iterator[None]:
-        """One at a time, of all processes. HoldfastError when somebody else takes too long."""
+        """Hold the lock for the block. HoldfastError when another process takes too long."""
         with ExitStack() as held:
             try:
                 self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 self.file.parent.chmod(0o700)
-                busy = f"somebody else is changing the login at {self.name!r}: try again"
+                busy = f"another process is changing the login at {self.name!r}: try again"
                 held.enter_context(hold_lock(self.file, LOCK_SECONDS, busy))
             except OSError as error:
                 raise self._build_write_error(error) from None
             yield
 
     def _read_bytes(self) -> bytes | None:
-        """What is in the file. Never waits."""
+        """The content of the file. Never blocks."""
         try:
             descriptor = os.open(self.file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
@@ -253,14 +253,14 @@ class LoginFile:
 
 
 def check_server_name(name: str) -> str:
-    """The name of a server; BadInput when none can be called so."""
+    """Return the name of a server. BadInput when it is invalid."""
     if not _NAME.fullmatch(name):
-        raise BadInput(f"no server can be called {shorten_text(name, 80)!r}: letters, digits, _ and -, at most 40")
+        raise BadInput(f"invalid server name {shorten_text(name, 80)!r}: use letters, digits, _ and -, at most 40")
     return name
 
 
 def list_logins(folder: Path) -> list[str]:
-    """The servers that there are logins at."""
+    """List the servers that have files in this folder."""
     try:
         return sorted(one.stem for one in folder.glob("*.json") if _NAME.fullmatch(one.stem))
     except OSError:
@@ -268,7 +268,7 @@ def list_logins(folder: Path) -> list[str]:
 
 
 def read_clock() -> datetime:
-    """As logins count time."""
+    """The current time, as logins record it."""
     return datetime.now(UTC)
 
 
@@ -276,7 +276,7 @@ def _explain_exposure(status: os.stat_result) -> str | None:
     if not stat.S_ISREG(status.st_mode):
         return "is not a regular file"
     if status.st_uid != os.geteuid():
-        return "belongs to somebody else"
+        return "belongs to another user"
     if status.st_mode & 0o077:
-        return "may be read or written by others, so its tokens may be known to them"
+        return "may be read or written by other users, who may know its tokens: chmod 600"
     return None

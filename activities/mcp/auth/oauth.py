@@ -1,7 +1,7 @@
-"""Logins, made and renewed by the OAuth client of the `mcp` package.
+"""Logins are made, renewed and revoked here, with the OAuth client of the `mcp` package.
 
-The package forgets where it got its tokens when its process ends, and tells in logs and errors what it was answered.
-So what it found out is kept with the tokens, and what goes wrong is told in words of ours.
+The package forgets where it got its tokens when its process ends, and repeats answers in logs and errors. So the
+metadata that it found is stored with the tokens, and its errors are replaced.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ from holdfast.activities.mcp.sdk import quiet_logs
 from holdfast.config.schema import McpOauthSettings
 
 LONGEST_SECONDS = 10 * 365 * 86_400
-"""Of a token, whatever is said of it."""
+"""The longest lifetime of a token, whatever its server says."""
 
 
 class Person(Protocol):
-    """Whoever logs in, at a browser."""
+    """A person who logs in with a browser."""
 
     @property
     def redirect_uri(self) -> str:
         """Where the browser is sent with the answer."""
 
     async def ask(self, url: str) -> Mapping[str, str]:
-        """Have somebody open this address; the parameters that the browser came back with."""
+        """Let the person open this address; return the parameters that the browser came back with."""
 
 
 @dataclass(frozen=True)
 class LoginRequest:
-    """What a login is to be: of which server, with which settings, and what it is to keep of the one before."""
+    """The login that is wanted: at which server, with which settings, and the login before it."""
 
     resolved: ResolvedServer
     settings: McpOauthSettings
@@ -64,28 +64,28 @@ class LoginRequest:
 
     @property
     def url(self) -> str:
-        """The server's address."""
+        """The address of the server."""
         assert self.resolved.url, "a server that is reached"
         return self.resolved.url
 
     @property
     def resource(self) -> str:
-        """The address as an authorization server and a browser may know it: the rest may be secret."""
+        """The address as others may see it: user, query and fragment may be secret."""
         return str(httpx2.URL(self.url).copy_with(query=None, fragment=None, userinfo=b""))
 
 
 async def run_login(request: LoginRequest, person: Person) -> Login:
-    """Have somebody log in. NotAuthorized with the reason when nothing comes of it."""
+    """Let a person log in. NotAuthorized with the reason when it fails."""
     return await _run_provider(_CodeProvider(request, person), request)
 
 
 async def fetch_with_credentials(request: LoginRequest) -> Login:
-    """A token for credentials of our own. NotAuthorized with the reason when there is none."""
+    """Fetch a token with client credentials. NotAuthorized with the reason when it fails."""
     return await _run_provider(_CredentialsProvider(request), request)
 
 
 async def refresh_login(login: Login, request: LoginRequest) -> Login:
-    """The same login with new tokens. Denied when it will not be had any more, Unreachable when it may be later."""
+    """Return the login with new tokens. Denied when it is not renewed any more, Unreachable when it may be later."""
     provider = _CodeProvider(request)
     try:
         async with httpx2.AsyncClient(transport=AuthorizationTransport(request.url, request.settings.issuer)) as client:
@@ -97,7 +97,7 @@ async def refresh_login(login: Login, request: LoginRequest) -> Login:
 
 
 async def _run_provider(provider: _CodeProvider | _CredentialsProvider, request: LoginRequest) -> Login:
-    """Have the package do everything that one request would have it do."""
+    """Run the authorization that the package would run for one request."""
     probe = ProbeTransport(request.url, request.settings.issuer)
     try:
         async with httpx2.AsyncClient(transport=probe, auth=provider) as client:
@@ -111,44 +111,44 @@ async def _run_provider(provider: _CodeProvider | _CredentialsProvider, request:
 
 
 class TokenStorage:
-    """What the package wants to have kept: here only for as long as it runs."""
+    """The storage that the package requires: it lives as long as the package's client."""
 
     def __init__(self, client: OAuthClientInformationFull | None = None) -> None:
         self._client = client
 
     async def get_tokens(self) -> OAuthToken | None:
-        """None: they are put where they belong by whoever has any."""
+        """None: the tokens of a login are set directly."""
         return None
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Nothing: they are taken from the package when it is done."""
+        """Do nothing: the tokens are taken from the context."""
         return
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """As whom we are known."""
+        """Return our registration."""
         return self._client
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """As whom we are known from now on."""
+        """Set our registration."""
         self._client = client_info
 
 
 class _Provider(OpenOAuthProvider):
-    """A login as it is asked for, with what we check of the authorization server."""
+    """An OAuth client that checks the authorization server before it is asked for tokens."""
 
     _asked: LoginRequest
 
     def check_server(self) -> None:
-        """NotAuthorized when this is not the server that is to be asked."""
+        """Raise NotAuthorized unless this is the authorization server that the settings want."""
         _check_server(self.context, self._asked)
 
     def check_response(self, response: httpx2.Response) -> None:
-        """NotAuthorized with the reason, in our own words, when the answer is a refusal."""
+        """Raise NotAuthorized with the reason when the answer is a refusal."""
         check_token_response(response)
 
 
 class _CodeProvider(_Provider):
-    """By the authorization code that a person brings, or by a refresh token."""
+    """The authorization code grant with a person, or a refresh token."""
 
     def __init__(self, asked: LoginRequest, person: Person | None = None) -> None:
         self._asked, self._person, self._page = asked, person, ""
@@ -158,11 +158,11 @@ class _CodeProvider(_Provider):
         super().__init__(asked.resource, metadata, TokenStorage(client), self._keep_page, self._ask_person)
 
     async def refresh_tokens(self, login: Login, client: httpx2.AsyncClient) -> None:
-        """Ask for new tokens where those of a login came from."""
+        """Request new tokens from the authorization server of the login."""
         configured = _build_client_information(self._asked.resolved, None)
         known = OAuthClientInformationFull.model_validate(login.client)
         if configured and configured.client_id != known.client_id:
-            raise build_denied("it is for another client than the one in the settings")
+            raise build_denied("it was issued to another client than the one in the settings")
         known.client_secret = configured.client_secret if configured else known.client_secret
         context = self.context
         context.client_info = known
@@ -174,10 +174,10 @@ class _CodeProvider(_Provider):
             access_token=login.access_token, refresh_token=login.refresh_token, scope=login.scope
         )
         if not await self.refresh(client):
-            raise NotAuthorized("what the authorization server answered is no token")
+            raise NotAuthorized("the authorization server's answer is not a token")
 
     def select_server(self, advertised: list[str]) -> str:
-        """The authorization server that the settings name, else the first."""
+        """Select the authorization server that the settings name, else the first."""
         wanted = self._asked.settings.issuer
         return next((one for one in advertised if wanted and issuers_match(one, wanted)), advertised[0])
 
@@ -195,7 +195,7 @@ class _CodeProvider(_Provider):
 
 
 class _CredentialsProvider(_Provider, ClientCredentialsOAuthProvider):
-    """By credentials of our own."""
+    """The client credentials grant."""
 
     def __init__(self, asked: LoginRequest) -> None:
         resolved, self._asked = asked.resolved, asked
@@ -208,7 +208,7 @@ class _CredentialsProvider(_Provider, ClientCredentialsOAuthProvider):
 def _build_client_information(
     resolved: ResolvedServer, redirects: list[AnyUrl] | None
 ) -> OAuthClientInformationFull | None:
-    """As whom the settings say we are known."""
+    """Our registration, if the settings have one."""
     if resolved.client_id is None:
         return None
     return OAuthClientInformationFull(
@@ -217,14 +217,14 @@ def _build_client_information(
 
 
 def _check_server(context: OAuthContext, asked: LoginRequest) -> None:
-    """What is decided once the authorization server is known: whether it is the right one, and what it is asked for."""
+    """Check the authorization server once it is known, and choose the scopes and the client authentication."""
     metadata, wanted = context.oauth_metadata, asked.settings.issuer
     if wanted and not (metadata and issuers_match(str(metadata.issuer), wanted)):
         leads = f"leads to {metadata.issuer}" if metadata else "does not lead there"
         raise NotAuthorized(f"the settings name the issuer {wanted}, and the server {leads}")
     methods = metadata.code_challenge_methods_supported if metadata else None
     if methods is not None and "S256" not in methods and asked.settings.grant == "authorization_code":
-        raise NotAuthorized("the authorization server cannot do PKCE (S256), without which a code could be stolen")
+        raise NotAuthorized("the authorization server lacks PKCE (S256), without which a code could be stolen")
     scopes = " ".join(asked.settings.scopes) or context.client_metadata.scope
     if asked.before and asked.before.wanted:
         scopes = union_scopes(union_scopes(asked.before.scope, asked.before.wanted), scopes)
@@ -235,7 +235,7 @@ def _check_server(context: OAuthContext, asked: LoginRequest) -> None:
 
 
 def _choose_method(client: OAuthClientInformationFull, metadata: OAuthMetadata | None) -> str:
-    """How we say who we are, where nobody has said it."""
+    """The client authentication, where nothing says which."""
     if client.client_secret is None:
         return "none"
     known = (metadata.token_endpoint_auth_methods_supported if metadata else None) or ["client_secret_basic"]
@@ -243,13 +243,13 @@ def _choose_method(client: OAuthClientInformationFull, metadata: OAuthMetadata |
 
 
 def _build_login(context: OAuthContext, asked: LoginRequest) -> Login:
-    """What is kept of what the package has found out."""
+    """Build the login from what the package has found."""
     tokens, client, moment = context.current_tokens, context.client_info, read_clock()
     if tokens is None or client is None:
-        raise NotAuthorized("the server wants no authorization: there is nothing to log in to")
+        raise NotAuthorized("the server requires no authorization: there is nothing to log in to")
     token = tokens.access_token
     if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise NotAuthorized("the authorization server gave a token that no header can hold")
+        raise NotAuthorized("the authorization server issued a token that is not valid in a header")
     seconds = tokens.expires_in
     ends = None if seconds is None else moment + timedelta(seconds=min(max(seconds, 0), LONGEST_SECONDS))
     return Login(
@@ -277,11 +277,13 @@ quiet_logs()
 
 
 async def revoke_login(login: Login, client_secret: str | None = None) -> None:
-    """Have its tokens count no more. NotAuthorized with the reason when that was not done."""
+    """Revoke the tokens of a login at its authorization server (RFC 7009). NotAuthorized with the reason when it
+    fails.
+    """
     try:
         metadata = OAuthMetadata.model_validate(login.issuer) if login.issuer else None
         if metadata is None or metadata.revocation_endpoint is None:
-            raise NotAuthorized("the authorization server cannot be told")
+            raise NotAuthorized("the authorization server has no revocation endpoint")
         data, headers = _build_request(login, client_secret)
         request = httpx2.Request("POST", str(metadata.revocation_endpoint), data=data, headers=headers)
         async with httpx2.AsyncClient(transport=AuthorizationTransport(login.url)) as client:
@@ -291,7 +293,7 @@ async def revoke_login(login: Login, client_secret: str | None = None) -> None:
 
 
 def _build_request(login: Login, client_secret: str | None) -> tuple[dict[str, str], dict[str, str]]:
-    """The longer-lived token: with it go the others."""
+    """Revoke the longer-lived token, which revokes the others."""
     client = OAuthClientInformationFull.model_validate(login.client)
     client.client_secret = client_secret or client.client_secret
     metadata = OAuthClientMetadata(redirect_uris=[AnyUrl("http://127.0.0.1")])

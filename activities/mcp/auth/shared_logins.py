@@ -1,9 +1,8 @@
-"""Logins that hosts share: rows of the ledger's database, for every worker that has it.
+"""Logins that hosts share: rows of the ledger's database, for every worker that uses it.
 
-Whoever changes one holds it by a mark in its row, which ends by itself. So the one who renews a token keeps no
-connection open meanwhile, and none loses what was given because its connection broke: nobody else may ask until the
-mark is over, and what is written is written by whoever holds it. Of several workers the second finds what the first
-was given.
+A change holds its row by a mark that expires. So a renewal keeps no connection open, and a broken connection loses no
+tokens: nobody else may request any until the mark has expired, and only its holder can write. The second of several
+workers finds the token of the first.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ if TYPE_CHECKING:
     from holdfast.activities.ledger.postgres_database import Connection, Database
 
 FRESH_SECONDS = 1.0
-"""So long is gone by what was last read."""
+"""How long a row that was read is used without reading it again."""
 ANSWER_SECONDS = 5.0
 """How long a request waits for the database."""
 CHANGE_SECONDS = 45.0
-"""How long it is tried to write down what was given: else it would be lost."""
+"""How long writing new tokens is tried: they would be lost otherwise."""
 HOLD_TIME = timedelta(seconds=90)
-"""So long a login is held by a worker that is no more. Longer than a request for a token and its writing may take."""
+"""How long a dead worker holds a login. Longer than requesting a token and writing it may take."""
 _POLL_SECONDS = 0.1
 _TAKE = """
     INSERT INTO holdfast_logins AS known (name, holder, held_until) VALUES ($1, $2, clock_timestamp() + $3::interval)
@@ -66,7 +65,7 @@ _NAMES = "SELECT name FROM holdfast_logins WHERE login IS NOT NULL ORDER BY name
 
 
 class SharedLogins:
-    """The logins in the database that the setting `ledger` names. It connects when it is first asked."""
+    """The logins in the database that the setting `ledger` names. It connects when it is first used."""
 
     is_shared = True
 
@@ -74,37 +73,37 @@ class SharedLogins:
         self._setting = setting
         self._seals = seals
         self._seen: dict[str, tuple[float, str | HoldfastError | None]] = {}
-        """What rows held, or why they could not be read, and until when that is gone by."""
+        """Until when each row that was read may be used, and its content or the error of reading it."""
 
     async def list_names(self) -> list[str]:
-        """The servers that there are logins at."""
+        """List the servers that have rows."""
         found = await self._reading_database.ask(lambda connection: connection.fetch(_NAMES))
         return [row["name"] for row in found]
 
     async def read_stamp(self, name: str) -> object | None:
-        """Another one whenever the row is another."""
+        """Return a value that changes with the row."""
         kept = await self._read_cached(check_server_name(name))
         return None if kept is None else hashlib.sha256(kept.encode("utf-8", "replace")).hexdigest()
 
     async def read(self, name: str) -> Login | None:
-        """The login of a row."""
+        """Read the row of a server."""
         return self.unseal_login(name, await self._read_cached(check_server_name(name)))
 
     @asynccontextmanager
     async def open_change(self, name: str) -> AsyncIterator[LoginChange]:
-        """With the row held."""
+        """Hold the row for the block."""
         holder = uuid4().hex
         kept = await self._take_row(check_server_name(name), holder)
         try:
             yield _RowChange(self, name, holder, kept)
         finally:
-            with suppress(LedgerUnavailable):  # the mark ends by itself
+            with suppress(LedgerUnavailable):  # the mark expires
                 await self._writing_database.ask(lambda connection: connection.execute(_EMPTY, name, holder))
                 await self._writing_database.ask(lambda connection: connection.execute(_FREE, name, holder))
             self._seen.pop(name, None)
 
     async def remove(self, name: str) -> bool:
-        """Forget it."""
+        """Remove the row of a server."""
         holder = uuid4().hex
         kept = await self._take_row(check_server_name(name), holder)
         await self._writing_database.ask(lambda connection: connection.execute(_REMOVE, name, holder))
@@ -112,7 +111,7 @@ class SharedLogins:
         return kept is not None
 
     async def write(self, name: str, holder: str, login: Login) -> None:
-        """Keep a login that is held. HoldfastError when it is not any more."""
+        """Write a login that is held. HoldfastError when it is held no longer."""
         kept = self._seals.seal(login.model_dump_json(exclude_none=True), _describe_row(name))
 
         async def update_row(connection: Connection) -> str:
@@ -120,14 +119,14 @@ class SharedLogins:
             return done
 
         if await self._writing_database.ask(update_row) != "UPDATE 1":
-            raise HoldfastError(f"the login at {name!r} was changed by somebody else meanwhile: try again")
+            raise HoldfastError(f"the login at {name!r} was changed by another process: try again")
 
     def copy_for_loop(self) -> SharedLogins:
-        """The same on connections of another event loop."""
+        """Return the same store on connections of another event loop."""
         return SharedLogins(self._setting, self._seals)
 
     async def disconnect(self) -> None:
-        """Close what is open."""
+        """Close the connections."""
         for database in ("_reading_database", "_writing_database"):
             if database in self.__dict__:
                 await self.__dict__[database].disconnect()
@@ -160,7 +159,7 @@ class SharedLogins:
             return error
 
     async def _take_row(self, name: str, holder: str) -> str | None:
-        """Hold the row, and what is in it. HoldfastError when somebody else holds it too long."""
+        """Hold the row and return its content. HoldfastError when another process holds it too long."""
 
         async def take_row(connection: Connection) -> Any:
             return await connection.fetchrow(_TAKE, name, holder, HOLD_TIME, SIZE_LIMIT + 1)
@@ -168,13 +167,13 @@ class SharedLogins:
         deadline = time.monotonic() + LOCK_SECONDS
         while (row := await self._writing_database.ask(take_row)) is None:
             if time.monotonic() > deadline:
-                raise HoldfastError(f"somebody else is changing the login at {name!r}: try again")
+                raise HoldfastError(f"another process is changing the login at {name!r}: try again")
             await asyncio.sleep(_POLL_SECONDS)
         found: str | None = row["login"]
         return found
 
     def unseal_login(self, name: str, kept: str | None) -> Login | None:
-        """The login that a row holds; NotAuthorized when it cannot be gone by."""
+        """Decrypt the login of a row. NotAuthorized when it is unusable."""
         if kept is None:
             return None
         try:
@@ -190,7 +189,7 @@ class SharedLogins:
 
 
 class _RowChange:
-    """One row, held by its mark."""
+    """A row that is held."""
 
     def __init__(self, logins: SharedLogins, name: str, holder: str, kept: str | None) -> None:
         self._logins = logins
@@ -206,7 +205,7 @@ class _RowChange:
 
 
 def open_login_store(settings: Settings, keyring: Keyring | None = None) -> LoginStore:
-    """Where logins are kept, by the settings."""
+    """Open the store of logins that the settings say."""
     if settings.ledger is None:
         return LoginFiles(settings.mcp_logins_folder)
     return SharedLogins(settings.ledger, Seals(keyring or load_keyring(settings)))

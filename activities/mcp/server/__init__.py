@@ -1,1 +1,3 @@
-"""One connected MCP server: its life, its definitions and its questions. No tool of the registry."""
+"""One connected MCP server: its lifetime, its definitions, its questions and its answers. Nothing about the
+registry.
+"""

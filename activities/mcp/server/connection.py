@@ -1,7 +1,7 @@
-"""One connection to a server: opened, asked on, closed. The one place that drives the `mcp` package.
+"""One connection to a server: opened, used, closed. The only place that drives a session of the `mcp` package.
 
-A connection belongs to a task of its own, which opens it and closes it: what breaks inside ends that task, and whoever
-waits for an answer learns that none comes. (Awaited in the task that opened it, the same would read as a cancellation.)
+A connection belongs to a task of its own, which opens and closes it. What breaks inside ends that task, and open
+requests fail. (If the task of a caller opened it, the same would reach the caller as a cancellation.)
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from holdfast.activities.mcp.resolve import ResolvedServer
 from holdfast.activities.mcp.sdk import build_client_info, quiet_logs
 from holdfast.activities.mcp.server.elicitation import ElicitationHandler
 from holdfast.activities.mcp.server.lifecycle import build_mark
-from holdfast.activities.mcp.transport.dispatcher import Traffic
+from holdfast.activities.mcp.transport.dispatcher import Dispatcher
 from holdfast.activities.mcp.transport.exchange import Exchange
 from holdfast.activities.mcp.transport.faults import (
     Failure,
@@ -52,19 +52,19 @@ from holdfast.util.text import shorten_text
 
 T = TypeVar("T", bound=BaseModel)
 CLOSE_SECONDS = 10.0
-"""How long a connection may take to close before it is dropped, and once more until it is left."""
+"""How long closing may take before the task is cancelled, and once more before it is abandoned."""
 STOP_SECONDS = 0.5
-"""How long a server may take to take it that it is to stop."""
+"""How long telling the server to stop may take."""
 REASON_SECONDS = 1.0
-"""How long is waited for the exit code of a server that ended in the middle of a call."""
+"""How long to wait for the exit code of a server that ended during a call."""
 RELISTEN_SECONDS = 5.0
-"""Between attempts to hear of changes, when the server ends the stream."""
+"""Between attempts to listen for changes, when the server ends the stream."""
 _CHANGE_NOTICES = (ToolListChangedNotification, ResourceListChangedNotification, PromptListChangedNotification)
 _LOGGER = logging.getLogger(__name__)
 
 
 class Connection:
-    """A server that answers, once it is opened. `gone` is set when it does not any more, `reason` says why."""
+    """A connection to a server. `gone` is set when it has ended, `reason` says why."""
 
     def __init__(
         self,
@@ -74,28 +74,30 @@ class Connection:
         auth: httpx2.Auth | None = None,
         log: ServerLog | None = None,
     ) -> None:
-        """`on_change` is called when its tools are others. What it says beside the protocol goes into the `log`."""
+        """`on_change` is called when the tools may have changed. `log` gets what the server writes beside the
+        protocol.
+        """
         self.name = name
         self.gone = asyncio.Event()
         self.reason = ""
         self.broken = False
         """Did it end though nobody had closed it?"""
         self.calls = 0
-        """How many are under way on it."""
+        """How many requests are under way."""
         self.eliciting = ElicitationHandler(name, resolved.secrets)
         self._resolved = resolved
         self._on_change = on_change
         self._auth = auth
         self._remarks = ServerRemarks(resolved.secrets, log)
-        self._traffic = Traffic(self._break_off, on_change)
+        self._dispatcher = Dispatcher(self._break_off, on_change)
         self._client: Client | None = None
         self._closing = asyncio.Event()
         self._owner: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Connect, in whichever protocol the server speaks. Whether it works or not, it is to be closed.
+        """Connect, in whichever protocol version the server speaks. Close it afterwards in any case.
 
-        BadInput, in words without secrets, when it fails or takes too long; NotAuthorized when we may not.
+        BadInput, without secrets, when it fails or takes too long; NotAuthorized when access is denied.
         """
         opened: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._owner = asyncio.create_task(self._run_connection(opened), name=f"mcp-{self.name}")
@@ -115,46 +117,46 @@ class Connection:
 
     @property
     def protocol(self) -> str:
-        """The version of the protocol that was agreed on."""
+        """The negotiated protocol version."""
         return self._get_client().protocol_version
 
     @property
     def server(self) -> str | None:
-        """What the server calls itself, with its version."""
+        """The name and version that the server gives itself."""
         info = self._get_client().server_info
         return shorten_text(self._resolved.secrets.hide(f"{info.name} {info.version}".strip()), 200) if info else None
 
     @property
     def has_tools(self) -> bool:
-        """May it have any, as it says?"""
+        """Whether the server says that it may have tools."""
         return self._get_client().server_capabilities.tools is not None
 
     @property
     def offered_kinds(self) -> frozenset[str]:
-        """What it may have beside tools, as it says: `resources`, `prompts`."""
+        """Which of `resources` and `prompts` the server says that it may have."""
         known = self._get_client().server_capabilities
         return frozenset(name for name in ("resources", "prompts") if getattr(known, name) is not None)
 
     @property
     def secrets(self) -> Secrets:
-        """What must not be told of what it says."""
+        """The secrets to be removed from what the server says."""
         return self._resolved.secrets
 
     @property
     def session(self) -> ClientSession:
-        """What speaks the protocol."""
+        """The session of the `mcp` package."""
         return self._get_client().session
 
     async def send_request(
         self, request: Request[Any, Any], kind: TypeAdapter[T], exchange: Exchange | None = None
     ) -> T:
-        """Ask for something that is no tool's call. Failure when there is no answer."""
+        """Send a request other than a tool call. Failure when there is no answer."""
         with self.track_exchange(exchange := exchange or Exchange()), exchange.make_current():
             return await self.session.send_request(request, kind)
 
     @contextmanager
     def track_exchange(self, exchange: Exchange) -> Iterator[None]:
-        """An exchange. What goes wrong with it is a Failure."""
+        """Count a request for the block, and turn its errors into Failure."""
         if self.gone.is_set():
             raise Failure(Fault.NOT_SENT, self.reason or "it is not connected")
         self.calls += 1
@@ -163,7 +165,7 @@ class Connection:
         except MCPError as error:
             raise build_failure(error, exchange).hide_secrets(self._resolved.secrets) from None
         except (ValidationError, RecursionError) as error:
-            failure = Failure(Fault.UNREADABLE, f"what it answered is no result: {describe_validation_error(error)}")
+            failure = Failure(Fault.UNREADABLE, f"its answer is not a valid result: {describe_validation_error(error)}")
             raise failure.hide_secrets(self._resolved.secrets) from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
@@ -174,13 +176,13 @@ class Connection:
             self.calls -= 1
 
     async def stop_exchange(self, exchange: Exchange) -> None:
-        """Tell the server that nobody wants an answer any more, if it will hear that."""
+        """Tell the server to stop, if it listens."""
         with suppress(Exception):
             async with asyncio.timeout(STOP_SECONDS):
-                await self._traffic.stop_exchange(exchange)
+                await self._dispatcher.stop_exchange(exchange)
 
     async def add_reason(self, failure: Failure) -> Failure:
-        """A failure, with why a server that we started is gone, as soon as that is known."""
+        """Add to a lost call why the server process ended, once that is known."""
         if failure.fault is not Fault.LOST or self._resolved.url is not None:
             return failure
         with suppress(TimeoutError):
@@ -189,7 +191,7 @@ class Connection:
         return Failure(Fault.LOST, f"{failure}{self._format_reason()}")
 
     async def close(self) -> None:
-        """End it, and everything it started. Returns in any case."""
+        """Close it, and end everything that it started. Always returns."""
         self._closing.set()
         if self._owner is None:
             return
@@ -198,14 +200,14 @@ class Connection:
             if self._owner.done():
                 return
             self._owner.cancel()
-        _LOGGER.warning("MCP server %s: its connection does not end, and is left", self.name)
+        _LOGGER.warning("MCP server %s: its connection does not end and is abandoned", self.name)
 
     async def _run_connection(self, opened: asyncio.Future[bool]) -> None:
-        """Open it, keep it until it is to be closed or breaks, and close it."""
+        """Open the connection, keep it until it is closed or breaks, and close it."""
         try:
             async with self._open_transport() as transport, self._open_client(transport) as client:
                 self._client = client
-                self._traffic.version = client.protocol_version
+                self._dispatcher.version = client.protocol_version
                 if not opened.done():
                     opened.set_result(True)
                 async with _run_beside(self._listen_for_changes(client)):
@@ -215,10 +217,10 @@ class Connection:
             if not opened.done():
                 kind = NotAuthorized if is_unauthorized(error) else BadInput
                 opened.set_exception(kind(self._format_reason().removeprefix(": ") or "it cannot be connected"))
-                opened.exception()  # it is told by whoever waits, if anybody still does
+                opened.exception()  # else an abandoned future logs its exception
         finally:
             self._mark_gone("it was closed")
-            self._traffic.close()
+            self._dispatcher.close()
 
     @asynccontextmanager
     async def _open_client(self, transport: AbstractAsyncContextManager[Any]) -> AsyncIterator[Client]:
@@ -236,10 +238,10 @@ class Connection:
     async def _open_transport(self) -> AsyncIterator[AbstractAsyncContextManager[Any]]:
         resolved = self._resolved
         if resolved.url is None:
-            yield run_server_process(resolved, build_mark(self.name), self._traffic, self._mark_gone, self._remarks)
+            yield run_server_process(resolved, build_mark(self.name), self._dispatcher, self._mark_gone, self._remarks)
             return
         async with build_http_client(resolved, self._auth) as client:
-            yield open_streams(resolved.url, client, self._traffic)
+            yield open_streams(resolved.url, client, self._dispatcher)
 
     async def _handle_message(self, message: IncomingMessage) -> None:
         if isinstance(message, _CHANGE_NOTICES):
@@ -251,12 +253,12 @@ class Connection:
             )
 
     async def _listen_for_changes(self, client: Client) -> None:
-        """Hear of changes in the newer protocol, where one has to ask for that."""
+        """Subscribe to changes of the tools, as the stateless protocol versions require."""
         capability = client.server_capabilities.tools
         if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or not (capability and capability.list_changed):
             return
         while True:
-            with suppress(Exception):  # whatever it is, the list is also read from time to time
+            with suppress(Exception):  # the list is also read from time to time
                 async with client.listen(tools_list_changed=True) as events:
                     async for _ in events:
                         self._on_change()
@@ -264,14 +266,15 @@ class Connection:
             self._on_change()
 
     def _break_off(self, reason: str) -> None:
-        """It is not gone on with."""
+        """End the connection for this reason."""
         self._mark_gone(reason)
         self._closing.set()
 
     def _mark_gone(self, reason: str) -> None:
-        """It does not answer any more; the first reason counts."""
+        """Mark it as ended; the first reason counts."""
         if not self.gone.is_set():
             self.broken = not self._closing.is_set()
+            """It ended without being closed."""
             self.reason = shorten_text(self._resolved.secrets.hide(reason), 1_000)
             self.gone.set()
 
@@ -285,7 +288,7 @@ class Connection:
 
 @asynccontextmanager
 async def _run_beside(work: Any) -> AsyncIterator[None]:
-    """Work that goes on during the block and ends with it."""
+    """Run a task during the block."""
     task = asyncio.create_task(work)
     try:
         yield

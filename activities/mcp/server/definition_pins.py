@@ -1,9 +1,9 @@
-"""The definitions of tools that a person approved, and those that were seen.
+"""The pinned definitions of tools: those that a person approved, and those that were seen first.
 
-A server may change what a tool says, and does, under the name that was approved. So a definition is kept when it is
-first seen; a call under another one is asked about, whatever a rule or a standing answer says; and what then runs is
-from there on what is known. What is not known is asked about as well: a server that could make us forget could change
-what it liked. One file per server, in the data folder, for all workers of a host.
+A server may change what a tool says and does under the name that was approved. So a definition is pinned when it is
+first seen; a call under another one is asked about, whatever a rule or a grant says, and pins it. A tool without a pin
+is asked about as well: a server that could make us forget could change what it likes. One file per server in the data
+folder, for all workers of a host.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ from holdfast.util.redaction import Redacted
 from holdfast.util.text import shorten_text
 
 SIZE_LIMIT = 24_000_000
-"""Bytes of one server's file: three times what it may list at once."""
+"""Bytes of the file of one server: three times what it may list at once."""
 TOOLS_LIMIT = 5_000
 LOCK_SECONDS = 5.0
 PIN_EXECUTOR = ThreadPoolExecutor(1, thread_name_prefix="holdfast-mcp-tools")
-"""Where files are written: another process may hold one for seconds."""
+"""A thread for writing files: another process may hold the lock for seconds."""
 
 _LOGGER = logging.getLogger(__name__)
 
 
 class PinnedDefinition(Data):
-    """A definition that people have gone by, and since when."""
+    """A definition that calls have gone by, and since when."""
 
     definition: Definition
     since: AwareDatetime
     approved: bool = False
-    """A call of it was let through."""
+    """A call under it was approved."""
 
 
 class _PinFile(Data):
     tools: dict[str, PinnedDefinition] = Field(default_factory=dict)
     lost: bool = False
-    """It was damaged once: what is not in it may have been, and nothing counts as seen for the first time."""
+    """The file was damaged once: a tool without a pin may have had one, so none counts as seen for the first time."""
 
 
 class DefinitionChange(NamedTuple):
-    """How a tool is not as it was."""
+    """How a definition differs from its pin."""
 
     sentence: str
     before: Definition | None = None
@@ -65,31 +65,29 @@ class DefinitionChange(NamedTuple):
 
     @property
     def diff(self) -> str:
-        """The same line by line, where both are known."""
+        """The diff, if both definitions are known."""
         return diff_definitions(self.before, self.after) if self.before and self.after else ""
 
 
 class PinnedDefinitions:
-    """What is kept of the tools of one server."""
+    """The pins of one server."""
 
     def __init__(self, folder: Path, server: str, hide: Callable[[Definition], Definition] = lambda one: one) -> None:
-        """`hide` takes out what nobody is told: it may not have been a secret when it was kept."""
+        """`hide` removes secrets: a value may have become one after it was written."""
         self._hide = hide
         self._file = folder / f"{server}.json"
         self._file_stamp: tuple[int, int, int] | None = None
         self._known: _PinFile | None = _PinFile()
 
     def find_change(self, definition: Definition) -> DefinitionChange | None:
-        """What a person should see before a call of this tool runs; None when it is as it was."""
+        """Return what a person should see before a call of this tool runs; None if it equals its pin."""
         known = self._read_file()
         if known is None:
-            return DefinitionChange(
-                f"What was approved of this server's tools cannot be read: {self._file} is damaged."
-            )
+            return DefinitionChange(f"The approved definitions of this server cannot be read: {self._file} is damaged.")
         kept = known.tools.get(definition.name)
         if kept is None:
-            why = "was lost with a damaged file" if known.lost else "could not be kept"
-            return DefinitionChange(f"What was seen of this tool before {why}, so it may have changed.")
+            why = "was lost with a damaged file" if known.lost else "could not be stored"
+            return DefinitionChange(f"The earlier definition of this tool {why}, so it may have changed.")
         if (before := self._hide(kept.definition)) == definition:
             return None
         when = f"{'it was last approved' if kept.approved else 'it was first seen'} ({kept.since:%Y-%m-%d %H:%M} UTC)"
@@ -98,12 +96,12 @@ class PinnedDefinitions:
 
     @property
     def definitions(self) -> tuple[Definition, ...]:
-        """Of all tools that it ever had, as far as that can be read."""
+        """All pinned definitions; empty if the file cannot be read."""
         known = self._read_file()
         return tuple(self._hide(kept.definition) for kept in known.tools.values()) if known else ()
 
     def pin_new(self, definitions: Iterable[Definition]) -> None:
-        """Keep what has not been seen before, as far as there is room. Blocks: see `PIN_EXECUTOR`."""
+        """Pin the definitions that have no pin, if there is room. Blocks: use `PIN_EXECUTOR`."""
         listed = {one.name: one for one in definitions}
         known = self._read_file()
         if known is None or known.lost or known.tools.keys() >= listed.keys():
@@ -111,7 +109,7 @@ class PinnedDefinitions:
         self._change_file(lambda tools: {**{name: _build_pin(one) for name, one in listed.items()}, **tools}, listed)
 
     def approve(self, definition: Definition) -> None:
-        """A call of it has been let through: this is what is known from now on. Blocks."""
+        """Pin a definition as approved. Blocks. BadInput when it cannot be written."""
         known = self._read_file()
         kept = known.tools.get(definition.name) if known else None
         if kept is None or not kept.approved or kept.definition != definition:
@@ -119,7 +117,7 @@ class PinnedDefinitions:
             self._change_file(lambda tools: {**tools, definition.name: new}, [definition.name])
 
     def _read_file(self) -> _PinFile | None:
-        """As the file is now, read again only when it changed; None when it is damaged."""
+        """The content of the file, read again only after a change; None when it is damaged."""
         seen = _read_stamp(self._file)
         if seen is None or seen != self._file_stamp:
             self._known, self._file_stamp = _load_file(self._file), seen
@@ -128,7 +126,7 @@ class PinnedDefinitions:
     def _change_file(
         self, change: Callable[[dict[str, PinnedDefinition]], dict[str, PinnedDefinition]], needed: Collection[str]
     ) -> None:
-        """Change the file, one process at a time. BadInput when that cannot be done."""
+        """Change the file, one process at a time. BadInput when it cannot be written."""
         busy = f"{self._file} is held by another process"
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -144,21 +142,21 @@ class PinnedDefinitions:
 
 
 async def write_in_background(work: Callable[[], None]) -> None:
-    """Have something written down, and keep nobody else waiting. What cannot be is told, and asked about again."""
+    """Write in a thread of its own. A failure is logged, and the tool is asked about again."""
     try:
         await asyncio.get_running_loop().run_in_executor(PIN_EXECUTOR, work)
     except BadInput as error:
-        _LOGGER.warning("What is known of a server's tools is not kept: %s", Redacted(error))
+        _LOGGER.warning("The definitions of a server's tools were not stored: %s", Redacted(error))
 
 
 def _encode_file(file: _PinFile, needed: Collection[str], path: Path) -> bytes:
-    """What is written. Where there is no room, what was only seen and is not there any more makes some."""
+    """The bytes of the file. When it is full, pins without an approval of tools that are gone are dropped."""
     data = file.model_dump_json().encode()
     if len(data) > SIZE_LIMIT or len(file.tools) > TOOLS_LIMIT:
         tools = {name: kept for name, kept in file.tools.items() if kept.approved or name in needed}
         data = _PinFile(tools=tools, lost=file.lost).model_dump_json().encode()
         if len(data) > SIZE_LIMIT or len(tools) > TOOLS_LIMIT:
-            raise BadInput(f"{path} would hold over {TOOLS_LIMIT:,} tools, or {SIZE_LIMIT:,} bytes")
+            raise BadInput(f"{path} would exceed {TOOLS_LIMIT:,} tools or {SIZE_LIMIT:,} bytes")
     return data
 
 
@@ -184,7 +182,7 @@ def _load_file(file: Path) -> _PinFile | None:
 
 
 class KnownTool(NamedTuple):
-    """A tool, as a worker here would take it."""
+    """A tool of a server, by the settings and the pins of this host."""
 
     server: str
     name: str
@@ -193,11 +191,11 @@ class KnownTool(NamedTuple):
     open_world: bool
     destructive: bool
     met: bool
-    """Its server was connected here before, and had it."""
+    """It has a pin: its server was connected here and had it."""
 
 
 def find_known_tool(name: str, settings: McpSettings, folder: Path, server: str | None = None) -> KnownTool | None:
-    """The tool that goes by this name, ours for it or, with its server, the server's own. None when none can."""
+    """Find a tool by our name for it, or by its server and either name. None if no server can have it."""
     servers, _ = load_configured(settings)
     for called, one in servers.items():
         if called != server and not (server is None and name.startswith(build_prefix(called))):
@@ -214,17 +212,17 @@ def find_known_tool(name: str, settings: McpSettings, folder: Path, server: str 
 NAMES_SHOWN = 8
 NAME_LIMIT = 60
 COMPARE_LIMIT = 600
-"""Lines that are compared one by one: that takes as long as their square."""
+"""Lines that are compared one by one, which takes time by their square."""
 LINES_SHOWN = 100
 
 
 def describe_definition_change(before: Definition, after: Definition) -> str:
-    """What changed, in one line: `its description, the parameters path (new) and force (gone)`."""
+    """Describe the change in one line: `its description, the parameters path (new) and force (gone)`."""
     return ", ".join(_list_parts(before, after)) or "nothing"
 
 
 def diff_definitions(before: Definition, after: Definition) -> str:
-    """The same line by line. Where that would take long, the first lines that went and came."""
+    """Format the change as a diff; of very long definitions the first removed and added lines."""
     old, new = before.format_lines(), after.format_lines()
     same = next((place for place, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1]), 0)
     start = max(0, same - 1)
@@ -238,7 +236,7 @@ def diff_definitions(before: Definition, after: Definition) -> str:
 
 
 def _list_first(sign: str, lines: Iterable[str], among: Counter[str]) -> Iterator[str]:
-    """The first of these lines that are on one side only."""
+    """The first lines that occur on one side only."""
     if not among:
         yield f"{sign}… the same lines in another order"
     found = [line for line in lines if line in among]

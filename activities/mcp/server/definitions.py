@@ -1,7 +1,7 @@
-"""What a server says of one of its tools, as it is kept, compared and shown; and what that means for us.
+"""The definitions of a server's tools: read from its list, stored, compared and judged.
 
-A definition is data of our own, so that it is the same whichever protocol told it. Its effect is what the user says, or
-what a server says that the user trusts; of anybody else's tools nothing is known, and they must not run twice.
+A definition is data of our own, the same whichever protocol version brought it. The effect of a tool is what the
+settings say, or what a trusted server says; the tools of other servers count as `once`.
 """
 
 from __future__ import annotations
@@ -37,37 +37,37 @@ class Definition(Data):
     """A tool as its server defines it."""
 
     name: str
-    """As the server calls it."""
+    """The server's own name for it."""
     title: str | None = None
     description: str = ""
     parameters: dict[str, JsonValue] = Field(default_factory=dict)
     output: dict[str, JsonValue] | None = None
-    """The schema of its structured result."""
+    """The JSON schema of its structured result."""
     annotations: dict[str, JsonValue] = Field(default_factory=dict)
 
     @property
     def digest(self) -> str:
-        """Changes with anything of it; ValueError when JSON cannot say it."""
+        """Changes with any part of it. ValueError when JSON cannot express it."""
         return digest_canonical(self.model_dump(mode="json"))
 
     @property
     def size(self) -> int:
-        """Characters, roughly."""
+        """Its length as JSON."""
         return len(self.model_dump_json())
 
     def get_hint(self, name: Literal["readOnlyHint", "idempotentHint", "openWorldHint"], default: bool) -> bool:
-        """What it says of itself, or what the protocol means when it is silent."""
+        """Return an annotation of the server, or the default that the protocol gives it."""
         value = self.annotations.get(name)
         return value if isinstance(value, bool) else default
 
     def hide_secrets(self, secrets: Secrets) -> Definition:
-        """The same with names in the place of secrets, and so the same wherever these have other values."""
+        """Replace secrets by their names, so that it stays the same when their values change."""
         told: Any = self.model_dump(mode="json", exclude={"name"})
         shown: Any = secrets.hide_value(told)
         return self if shown == told else self.model_copy(update=shown)
 
     def format_lines(self) -> list[str]:
-        """All of it, line by line, for comparing."""
+        """Format all of it as lines, for a diff."""
         parts: dict[str, JsonValue] = {
             "annotations": self.annotations,
             "parameters": self.parameters,
@@ -82,13 +82,13 @@ class Definition(Data):
 
 
 def build_definition(tool: ListedTool, secrets: Secrets) -> Definition:
-    """A tool that a server listed, without what nobody is told; BadInput when it cannot be called as tools are."""
+    """Build the definition of a listed tool, without secrets. BadInput when the tool cannot be used."""
     if not tool.name:
         raise BadInput("a tool without a name")
     if (shown := secrets.hide(tool.name)) != tool.name:
-        raise BadInput(f"{shown!r} would tell one of our secrets whenever it is named")
+        raise BadInput(f"the name {shown!r} contains a secret")
     if tool.execution is not None and tool.execution.task_support == "required":
-        raise BadInput(f"{tool.name!r} runs only as a task of its server, which is not done here")
+        raise BadInput(f"{tool.name!r} runs only as an MCP task, which is not supported")
     given = tool.annotations.model_dump(by_alias=True, exclude_none=True, mode="json") if tool.annotations else {}
     title = tool.title or given.get("title")
     definition = Definition(
@@ -103,7 +103,7 @@ def build_definition(tool: ListedTool, secrets: Secrets) -> Definition:
 
 
 def is_wanted(definition: Definition, settings: McpServerSettings) -> bool:
-    """Do the settings let this tool in?"""
+    """Whether the settings include this tool."""
     taken = any(Glob(pattern).matches(definition.name) for pattern in settings.include)
     return taken and not any(Glob(pattern).matches(definition.name) for pattern in settings.exclude)
 
@@ -116,7 +116,7 @@ class EffectJudgement(NamedTuple):
 
 
 def judge_effect(definition: Definition, settings: McpServerSettings) -> EffectJudgement:
-    """What repeating its calls would do, as far as anybody may be believed."""
+    """Judge the effect of a tool by the settings, and by its annotations if its server is trusted."""
     if said := settings.effects.get(definition.name):
         return EffectJudgement(said, "`effects` in the settings says so")
     if not settings.trust:
@@ -129,39 +129,39 @@ def judge_effect(definition: Definition, settings: McpServerSettings) -> EffectJ
 
 
 def find_effect(definition: Definition, settings: McpServerSettings) -> Effect:
-    """What repeating its calls would do."""
+    """The effect of a tool: see `judge_effect`."""
     return judge_effect(definition, settings).effect
 
 
 def is_open_world(definition: Definition, settings: McpServerSettings) -> bool:
-    """Does it speak with the world outside? So it is unless somebody who is trusted says otherwise."""
+    """Whether a tool exchanges data with the outside; True unless a trusted server denies it."""
     return not settings.trust or definition.get_hint("openWorldHint", True)
 
 
 def is_destructive(definition: Definition, settings: McpServerSettings) -> bool:
-    """Does its server say that it destroys? That is believed of any server; its silence means nothing here."""
+    """Whether its server says that it is destructive. That is believed of any server; silence means nothing."""
     return (
         definition.annotations.get("destructiveHint") is True and find_effect(definition, settings) is not Effect.READ
     )
 
 
 MAX_TOO_HARD = 3
-"""Schemas of one list that may take too long: each keeps others waiting."""
+"""Schemas of one list that may take too long to compile, since others wait meanwhile."""
 LIST_LIMIT = 8_000_000
 """Characters of all definitions of a server."""
 
 
 class ToolListing(NamedTuple):
-    """Tools by the server's own names for them, and why others are not among them."""
+    """The usable tools of a list by their own names, and why others were left out."""
 
     definitions: Mapping[str, Definition]
     left_out: tuple[str, ...]
     remarks: tuple[str, ...] = ()
-    """What of the settings is about none of its tools."""
+    """Settings that match none of its tools."""
 
 
 def build_listing(tools: Iterable[ListedTool], settings: McpServerSettings, secrets: Secrets) -> ToolListing:
-    """What of a list is taken. Two tools of one name are none: nobody could say which of them is called."""
+    """Select the usable tools of a list. Two tools of one name are both left out: a call would be ambiguous."""
     found: dict[str, Definition] = {}
     names: list[str] = []
     left_out: list[str] = []
@@ -176,7 +176,7 @@ def build_listing(tools: Iterable[ListedTool], settings: McpServerSettings, secr
         names.append(definition.name)
         room -= definition.size
         if room < 0:
-            left_out.append(f"its definitions take over {LIST_LIMIT:,} characters: the rest was not read")
+            left_out.append(f"its definitions have over {LIST_LIMIT:,} characters: the rest was not read")
             break
         if definition.name in found or definition.name in twice:
             twice.add(definition.name)
@@ -188,7 +188,7 @@ def build_listing(tools: Iterable[ListedTool], settings: McpServerSettings, secr
 
 
 async def drop_unusable(listing: ToolListing, known: Mapping[str, Definition]) -> ToolListing:
-    """Without the tools whose parameters nobody can check; those that are as they were `known` have been tried."""
+    """Leave out the tools whose schemas cannot be compiled; those that equal a `known` one have been compiled."""
     loop = asyncio.get_running_loop()
     unusable: dict[str, str] = {}
     too_hard = 0
@@ -196,7 +196,7 @@ async def drop_unusable(listing: ToolListing, known: Mapping[str, Definition]) -
         if known.get(name) == definition:
             continue
         if too_hard >= MAX_TOO_HARD:
-            unusable[name] = f"it was not looked at: {too_hard} others take too long to check"
+            unusable[name] = f"its schema was not checked: {too_hard} others take too long to check"
             continue
         try:
             await loop.run_in_executor(CHECK_EXECUTOR, JsonSchema({"type": "object", **definition.parameters}).compile)
@@ -209,11 +209,11 @@ async def drop_unusable(listing: ToolListing, known: Mapping[str, Definition]) -
 
 
 def _list_remarks(names: Sequence[str], settings: McpServerSettings) -> Iterator[str]:
-    """What matches none of these names: misspelt, it would leave in what is to be left out."""
+    """Settings that match no tool: a misspelt `exclude` would let in what it should leave out."""
     globs = {"include": settings.include, "exclude": settings.exclude, "effects": tuple(settings.effects)}
     for key, patterns in globs.items():
         for pattern in patterns:
             matches = pattern.__eq__ if key == "effects" else Glob(pattern).matches
             if pattern != "*" and not any(map(matches, names)):
                 hint = did_you_mean(pattern, names)
-                yield " ".join(filter(None, (f"`{key}` has {pattern!r}, and no tool of it is called so.", hint)))
+                yield " ".join(filter(None, (f"`{key}` has {pattern!r}, which matches none of its tools.", hint)))

@@ -1,8 +1,8 @@
-"""What a server asks while a call is open, as the older protocol has it: whose question it is, and its answer.
+"""Questions that a server asks while a call is open, as the stateful protocol versions have it, and their answers.
 
-Over HTTP it comes with the answer to its call, and is known by that. On standard streams nothing says whose it is: of
-the calls that wait for no answer the newest is taken for it, or, where some began together, the first of them. Either
-way each answer goes to the request that it answers, and of one call's questions one is asked after the other.
+Over HTTP a question comes with the answer to its call and is known by it. Over stdio nothing says whose it is: it is
+attributed to the newest of the calls that wait for no answer, or, if several began together, to the first of them.
+Either way the answer goes to the request that it answers, and a call asks one question after another.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ TOGETHER_SECONDS = 1.0
 
 
 class _AskingCall:
-    """A call that is under way, and how it asks a person."""
+    """A running call that may ask a person."""
 
     def __init__(self, ask: AskPerson) -> None:
         self._ask = ask
         self._lock = asyncio.Lock()
         self.began = time.monotonic()
         self.open_count = 0
-        """How many of its questions have no answer."""
+        """Its questions without an answer."""
         self.ended = asyncio.Event()
 
     async def wait_for_answer(self, question: Confirmation) -> QuestionAnswer | None:
-        """What a person says; None when the call ended before they did."""
+        """Ask a person; None when the call ends before the answer."""
         asking, ended = asyncio.create_task(self._ask_in_turn(question)), asyncio.create_task(self.ended.wait())
         self.open_count += 1
         try:
@@ -56,11 +56,11 @@ class _AskingCall:
 
 
 _CALL: ContextVar[_AskingCall | None] = ContextVar("call", default=None)
-"""The call that this is done for. The `mcp` package hands it on to what comes with an answer over HTTP."""
+"""The call that the current task belongs to. The `mcp` package copies the context to what comes with an answer."""
 
 
 class ElicitationHandler:
-    """What one connection's server asks."""
+    """Handles the questions of one connection's server."""
 
     def __init__(self, server: str, secrets: Secrets) -> None:
         self._server = server
@@ -69,7 +69,7 @@ class ElicitationHandler:
 
     @contextmanager
     def track_call(self, ask: AskPerson) -> Iterator[None]:
-        """A call is under way, and this is how it asks."""
+        """Register a running call, and how it asks a person, for the block."""
         asker = _AskingCall(ask)
         self._under_way.append(asker)
         token = _CALL.set(asker)
@@ -81,7 +81,7 @@ class ElicitationHandler:
             asker.ended.set()
 
     async def elicit(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
-        """The answer to one question; `cancel` when there is no call to ask it for."""
+        """Answer one question of the server; `cancel` when no call is running."""
         asked: Any = self._secrets.hide_value(params.model_dump(mode="json", by_alias=True))
         try:
             question = build_question(self._server, asked)
@@ -90,7 +90,7 @@ class ElicitationHandler:
         return ElicitResult.model_validate(build_reply(await self._answer_question(question), asked))
 
     async def _answer_question(self, question: Confirmation) -> QuestionAnswer:
-        """Where the call that was taken for the asker ends first, it was another one's."""
+        """Ask in the name of a call. When that call ends first, the question was another's."""
         known = _CALL.get()
         while asker := self._find_asker(known):
             if answer := await asker.wait_for_answer(question):
@@ -106,20 +106,20 @@ class ElicitationHandler:
 
 
 class AddressesToOpen(Exception):
-    """The server wants addresses opened before the call is made again; nothing has run."""
+    """The server wants a person to open addresses before the call is repeated; nothing has run."""
 
     def __init__(self, requests: dict[str, dict[str, Any]]) -> None:
-        super().__init__("addresses are to be opened first")
+        super().__init__("addresses have to be opened first")
         self.requests = requests
 
 
 def find_addresses_to_open(error: MCPError) -> AddressesToOpen | None:
-    """What an error of the older protocol asks for, if it does."""
+    """Return the addresses that an error of the stateful protocol versions asks for, if it does."""
     if error.code != URL_ELICITATION_REQUIRED:
         return None
     try:
         found = UrlElicitationRequiredError.from_error(error.error).elicitations
-    except (ValueError, TypeError, AttributeError):  # it says so, and does not say what
+    except (ValueError, TypeError, AttributeError):  # the error names no addresses
         return None
     requests = {str(number): one.model_dump(mode="json", by_alias=True) for number, one in enumerate(found)}
     return AddressesToOpen(requests) if requests else None

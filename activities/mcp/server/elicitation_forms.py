@@ -1,7 +1,7 @@
-"""What a server asks a person in the middle of a call, as a question of ours, and the answer as the server expects it.
+"""Questions of a server as questions of Holdfast, and the answers as the server expects them.
 
-In the older protocol the server asks while the call is open, and the call waits. In the newer one the call ends with
-what is asked and a state; it is made again with the answers, by any worker. Nothing here knows the `mcp` package.
+In the stateful protocol versions the server asks while the call is open. In the stateless ones the call ends with the
+questions and a state, and is repeated with the answers, by any worker. Importing this imports no `mcp`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holdfast.util.text import shorten_text, strip_controls
 
 ELICITATION = "elicitation/create"
 DONE_ANSWER = "done"
-"""The answer of whoever has opened an address."""
+"""The answer that says that an address has been opened."""
 MESSAGE_LIMIT = 10_000
 URL_LIMIT = 4_000
 _WEB_ADDRESS = re.compile(r"(?i)https?://[^\s\\]+")
@@ -41,7 +41,7 @@ REQUESTS_LIMIT = 20
 
 
 def build_question(server: str, params: Mapping[str, Any]) -> Confirmation:
-    """As a person sees it: who asks, what, and which fields it wants. ToolFailure when it cannot be asked."""
+    """Build the question that a person is asked. ToolFailure when it cannot be asked."""
     message = shorten_text(strip_controls(str(params.get("message") or "")), MESSAGE_LIMIT)
     title = f"The MCP server {server!r} asks: {shorten_text(message, 200)}"
     if params.get("mode") == "url":
@@ -58,7 +58,7 @@ def build_question(server: str, params: Mapping[str, Any]) -> Confirmation:
     form = params.get("requestedSchema")
     fields = list_fields(form) if isinstance(form, Mapping) else {}
     if not isinstance(form, Mapping) or not fields:
-        return _build_yes_or_no(server, title, message, "yes")  # nothing to fill in: it wants to know whether to go on
+        return _build_yes_or_no(server, title, message, "yes")  # a form without fields asks for consent
     if nested := next((name for name, field in fields.items() if _is_nested(field)), None):
         raise _build_unaskable(
             server, f"for {shorten_text(nested, 100)!r}, which is no single value and no choice of texts"
@@ -72,7 +72,7 @@ def build_question(server: str, params: Mapping[str, Any]) -> Confirmation:
 
 
 def is_web_address(text: str) -> bool:
-    """Is it an address that a browser opens as a page, and nothing that it runs?"""
+    """Whether a browser opens this address as a page, and does not run it."""
     try:
         parts = urlsplit(text)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and _WEB_ADDRESS.fullmatch(text) is not None
@@ -86,7 +86,7 @@ def _is_secret_field(name: str, field: Mapping[str, Any]) -> bool:
 
 
 def _build_yes_or_no(server: str, title: str, words: str, yes: str, *urls: str) -> Confirmation:
-    """What is agreed to in one word or not at all: no other answer is taken for consent."""
+    """A question with one answer that agrees; no other text counts as consent."""
     return Confirmation(
         kind="question", title=title, question=words, server=server, urls=urls, options=(yes,), other=False
     )
@@ -97,14 +97,14 @@ def _build_unaskable(server: str, how: str) -> ToolFailure:
 
 
 def _is_nested(field: Mapping[str, Any]) -> bool:
-    """Would its value be something that an answer cannot hold?"""
+    """Whether the value of this field would be more than an answer can hold."""
     items = field.get("items")
     of_texts = not isinstance(items, Mapping) or items.get("type") in (None, "string")
     return field.get("type") == "object" or (field.get("type") == "array" and not of_texts)
 
 
 def build_reply(answer: QuestionAnswer, params: Mapping[str, Any]) -> dict[str, JsonValue]:
-    """What a person said, as the server expects it."""
+    """Build the reply that the server expects."""
     if answer.action != "accept":
         return {"action": answer.action}
     if params.get("mode") == "url":
@@ -113,36 +113,40 @@ def build_reply(answer: QuestionAnswer, params: Mapping[str, Any]) -> dict[str, 
 
 
 def _flatten_value(value: JsonValue) -> JsonValue:
-    """A value as an answer can hold it: what is more than that, for a field that takes anything, as JSON."""
+    """The value as a reply can hold it: nested values as JSON text."""
     texts = isinstance(value, list) and all(isinstance(one, str) for one in value)
     return value if texts or not isinstance(value, list | dict) else json.dumps(value, ensure_ascii=False)
 
 
 class CallCarryover(Data):
-    """A call that ended with questions: what it goes on with."""
+    """A call that ended with questions: what it needs to go on."""
 
     state: str | None = None
     requests: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """What is asked, by the server's own names for it."""
+    """The questions, by the server's names for them."""
     replies: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
     first: bool = False
-    """It is to be done before the call is made again, and the server finds out by itself (the older protocol)."""
+    """The questions must be answered before the call is repeated, which the server checks by itself (stateful protocol
+    versions).
+    """
 
     @property
     def sent_replies(self) -> dict[str, dict[str, JsonValue]] | None:
-        """The replies that go with the call."""
+        """The replies that are sent with the call."""
         return None if self.first else self.replies or None
 
     def add_answer(self, answer: QuestionAnswer) -> CallCarryover:
-        """With what a person said to the first that has no reply."""
+        """Add a person's answer to the first open question."""
         name = self._find_open()
         assert name is not None, "something was asked"
         return self.model_copy(update={"replies": {**self.replies, name: build_reply(answer, self.requests[name])}})
 
     def ask_next(self, server: str) -> None:
-        """Ask the next question, if there is one."""
+        """Raise NeedsAnswer for the next open question, if there is one. ToolFailure when the person declined."""
         if self.first and any(reply["action"] != "accept" for reply in self.replies.values()):
-            raise ToolFailure("declined", f"What the MCP server {server!r} wants first was declined. It was not called")
+            raise ToolFailure(
+                "declined", f"What the MCP server {server!r} asks for first was declined. The tool was not called"
+            )
         name = self._find_open()
         if name is not None:
             raise NeedsAnswer(build_question(server, self.requests[name]), self.model_dump(mode="json"))
@@ -152,38 +156,40 @@ class CallCarryover(Data):
 
 
 def read_carryover(state: JsonValue, answer: QuestionAnswer | None) -> CallCarryover | None:
-    """What an earlier call of ours ended with, and what was answered since; None for the first."""
+    """Restore what an earlier attempt ended with, with the answer since; None for the first attempt."""
     if state is None or answer is None:
         return None
     return CallCarryover.model_validate(state).add_answer(answer)
 
 
 def build_carryover(server: str, result: Mapping[str, Any], secrets: Secrets) -> CallCarryover:
-    """What a call ended with. ToolFailure when it wants what we have not: a model to ask, or the user's folders."""
+    """Build the carryover of a call that ended with questions. ToolFailure when it asks for more than a form."""
     requests = result.get("inputRequests") or {}
     if any(secrets.hide(name) != name for name in requests):
-        raise ToolFailure("bad_question", f"The MCP server {server!r} asked by a name that is one of our secrets")
+        raise ToolFailure("bad_question", f"The MCP server {server!r} named a question by a secret")
     if others := sorted({str(one.get("method")) for one in requests.values()} - {ELICITATION}):
         wants = shorten_text(secrets.hide(", ".join(others)), 300)
-        raise ToolFailure("input_required", f"The MCP server {server!r} wants {wants} from us, which we do not do")
+        raise ToolFailure("input_required", f"The MCP server {server!r} asks for {wants}, which is not supported")
     state = result.get("requestState")
     if state is not None and secrets.hide(state) != state:
-        # It would be in the history, and cannot be changed.
-        raise ToolFailure("bad_question", f"The MCP server {server!r} asked, and would go on from one of our secrets")
+        raise ToolFailure(
+            "bad_question",
+            f"The MCP server {server!r} asked with a state that contains a secret",
+        )
     return _build_checked(
         server, {name: one.get("params") or {} for name, one in requests.items()}, secrets, state=state
     )
 
 
 def build_opening_carryover(server: str, requests: Mapping[str, Mapping[str, Any]], secrets: Secrets) -> CallCarryover:
-    """What a call wants done before it is made again."""
+    """Build the carryover of a call that wants addresses opened first."""
     return _build_checked(server, requests, secrets, first=True)
 
 
 def _build_checked(
     server: str, requests: Mapping[str, Mapping[str, Any]], secrets: Secrets, **more: Any
 ) -> CallCarryover:
-    """Only what can be asked altogether is begun with."""
+    """Check every question before any is asked."""
     if len(requests) > REQUESTS_LIMIT:
         raise _build_unaskable(server, f"{len(requests):,} questions at once")
     shown: dict[str, Any] = {name: secrets.hide_value(dict(params)) for name, params in requests.items()}

@@ -1,4 +1,4 @@
-"""When a server is paused after failures, and when an old connection is closed."""
+"""The lifetime of a server: its states, the pauses between attempts, closing connections, ending leftover processes."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 60.0
 STEADY_SECONDS = 30.0
-"""A connection that lasted so long was a good one: the next pause is short again."""
+"""A connection that lasted this long resets the pause."""
 LOOK_SECONDS = 1.0
-"""How often is looked whether somebody has logged in."""
+"""How often to check for a new login."""
 
 
 class RetryPauses:
-    """The pauses between attempts to connect: longer each time, and short when somebody wants it now."""
+    """The pauses between attempts to connect: each longer than the last, and cut short when a call wants the server."""
 
     def __init__(self, may_retry_now: Callable[[], Awaitable[bool]]) -> None:
-        """`may_retry_now` is asked whether anything has changed that may help."""
+        """`may_retry_now` says whether something has changed that may help, such as a new login."""
         self.wanted = asyncio.Event()
         self._may_retry_now = may_retry_now
         self._pause = FIRST_PAUSE
         self._began = time.monotonic()
 
     def start_attempt(self) -> None:
-        """An attempt begins."""
+        """Note the beginning of an attempt."""
         self._began = time.monotonic()
 
     async def wait(self) -> None:
-        """The pause after an attempt."""
+        """Wait until the next attempt."""
         if time.monotonic() - self._began > STEADY_SECONDS:
             self._pause = FIRST_PAUSE
         await asyncio.sleep(FIRST_PAUSE)
@@ -58,7 +58,7 @@ class RetryPauses:
 
 
 class ListPauses:
-    """What a server gets to finish changing its list before that is read: the more, the more often it changes."""
+    """How long to wait before reading a changed list: the longer, the more often it changes."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -66,7 +66,7 @@ class ListPauses:
         self._last = float("-inf")
 
     def choose_pause(self) -> float:
-        """How long to wait, now that the server says that it has changed."""
+        """Choose the pause after a notice of change."""
         now = self._now()
         if now - self._last > 2 * self._pause:
             self._pause = FIRST_PAUSE
@@ -79,14 +79,14 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class ConnectionCloser:
-    """The connections of one server that are being closed."""
+    """Closes the connections of one server in the background."""
 
     def __init__(self) -> None:
         self._closing: set[asyncio.Task[None]] = set()
         self._ending = asyncio.Event()
 
     def retire(self, connection: Connection, *, is_known: bool) -> asyncio.Task[None]:
-        """Close it, once what runs on it has finished. `is_known`: why it ended is known to whoever looks after it."""
+        """Close a connection once its calls have finished. `is_known`: the reason why it broke has been reported."""
         task = asyncio.create_task(self._close_when_idle(connection, is_known=is_known))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -100,58 +100,62 @@ class ConnectionCloser:
 
     async def _close_when_idle(self, connection: Connection, *, is_known: bool) -> None:
         while connection.calls and not connection.gone.is_set() and not self._ending.is_set():  # noqa: ASYNC110
-            await asyncio.sleep(0.1)  # calls have limits of their own
+            await asyncio.sleep(0.1)  # calls have time limits of their own
         await connection.close()
-        if connection.broken and not is_known:  # by the call that noticed it, and to nobody else
+        if connection.broken and not is_known:  # so far only the call that noticed it knows
             _LOGGER.warning("MCP server %s: %s", connection.name, redact_problem(connection.reason))
 
 
 class ServerState(StrEnum):
-    """Where a server stands."""
+    """The state of a server."""
 
     CONNECTING = "connecting"
     CONNECTED = "connected"
     WAITING = "waiting"
-    """It could not be reached, or was lost, and is tried again."""
+    """It could not be reached or was lost, and is tried again."""
     UNAUTHORIZED = "unauthorized"
-    """We may not use it. It is tried again, and at once when somebody has logged in."""
+    """Access was denied. It is tried again, at once after a new login."""
     REFUSED = "refused"
-    """It cannot be used as it is configured."""
+    """Its settings are unusable."""
     CLOSED = "closed"
 
 
 class ServerStatus(Data):
-    """What is known of a server, for people."""
+    """The state of a server, for people."""
 
     name: str
     state: ServerState
     place: str | None = None
     protocol: str | None = None
     server: str | None = None
-    """What it calls itself."""
+    """The name that it gives itself."""
     tools: int = 0
     problem: str | None = None
     left_out: tuple[str, ...] = ()
-    """Why some of its tools are not there."""
+    """Why some of its tools are left out."""
     remarks: tuple[str, ...] = ()
-    """What of the settings is about none of its tools."""
+    """Settings that match none of its tools."""
 
 
 class ServerUnavailable(Exception):
-    """A server that is not connected, and why."""
+    """A server is not connected; the message says why."""
 
 
 _MARK_PREFIX = "mcp/"
 
 
 def build_mark(server: str) -> str:
-    """The mark of a server that this process starts now."""
+    """Build the mark in the environment of a server that this process starts: it names this worker."""
     pid = os.getpid()
     return f"{_MARK_PREFIX}{pid}-{_read_start_time(pid)}/{server}/{uuid4().hex}"
 
 
 async def end_leftovers() -> int:
-    """End what workers left that are no more; how many servers that were."""
+    """End the servers that dead workers left behind, and return how many there were.
+
+    A worker that is killed cannot end its servers, so the next one does. A server that clears its environment is not
+    found.
+    """
     marks = {mark for mark in _list_marks() if not _is_worker_alive(mark)}
     for mark in marks:
         await kill_tree(-1, mark)
@@ -169,14 +173,14 @@ def _list_marks() -> Iterator[str]:
 
 
 def _is_worker_alive(mark: str) -> bool:
-    """Does the worker live that this mark names? One that names none is nobody's business."""
+    """Whether the worker that this mark names is alive; True for a mark of another form."""
     worker = mark.removeprefix(_MARK_PREFIX).partition("/")[0]
     pid, _, began = worker.partition("-")
     return not pid.isdigit() or _read_start_time(int(pid)) == began
 
 
 def _read_start_time(pid: int) -> str:
-    """When a process began, as its host counts; nothing when there is none."""
+    """The start time of a process in clock ticks; empty if there is none."""
     with suppress(OSError, IndexError):
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         return "" if fields[0] == b"Z" else fields[19].decode()

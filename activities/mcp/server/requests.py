@@ -1,4 +1,6 @@
-"""What is asked of a server: the list of its tools, page by page, and a call of one of them."""
+"""Requests to a server: listing and calling its tools, and reading its resources and prompts. Bounded, without
+secrets.
+"""
 
 from __future__ import annotations
 
@@ -51,22 +53,22 @@ from holdfast.util.text import shorten_text, strip_controls
 PAGES_LIMIT = 100
 TOOLS_LIMIT = 1_000
 WORDS_LIMIT = 500
-"""Characters of what is wrong with a list."""
+"""Characters of a problem of a list."""
 LAST_SECONDS = 1.0
-"""How long the answer of a call that was stopped may still come. It is kept: whoever stopped it would want to know."""
+"""How long the answer of a stopped call may still come: its result is worth keeping."""
 CallAnswer = CallToolResult | InputRequiredResult
 _ANSWER_ADAPTER: TypeAdapter[CallAnswer] = TypeAdapter(CallToolResult | InputRequiredResult)
 
 
 class ListedTools(NamedTuple):
-    """The tools of a server, and why others of its list are not among them."""
+    """The tools of a server, and why others of its list are left out."""
 
     tools: list[ListedTool]
     left_out: list[str]
 
 
 async def list_tools(connection: Connection) -> ListedTools:
-    """All of its tools, page by page. BadInput when the list makes no sense."""
+    """List all tools, page by page. BadInput for an invalid list, Failure when there is no answer."""
     found, left_out = list[ListedTool](), list[str]()
     if not connection.has_tools:
         return ListedTools(found, left_out)
@@ -76,7 +78,7 @@ async def list_tools(connection: Connection) -> ListedTools:
         exchange = Exchange()
         tools, cursor = await _fetch_page(connection, cursor, exchange)
         found += tools
-        left_out += [shorten_text(connection.secrets.hide(one), WORDS_LIMIT) for one in exchange.remarks]
+        left_out += [shorten_text(connection.secrets.hide(one), WORDS_LIMIT) for one in exchange.left_out]
         if len(found) + len(left_out) > TOOLS_LIMIT:
             raise BadInput(f"it lists over {TOOLS_LIMIT:,} tools")
         if cursor is None:
@@ -84,7 +86,7 @@ async def list_tools(connection: Connection) -> ListedTools:
         if cursor in seen:
             break
         seen.add(cursor)
-    raise BadInput(f"its list of tools does not end: {len(seen) + 1} pages, and one of them again or more to come")
+    raise BadInput(f"its list of tools does not end: {len(seen) + 1} pages, then a repeated one or still more")
 
 
 async def _fetch_page(
@@ -113,10 +115,10 @@ async def send_tool_call(
     answers: Mapping[str, Any] | None = None,
     state: str | None = None,
 ) -> CallAnswer:
-    """Call a tool, once. `ask` asks a person; `answers` and `state` go on with a call that had asked for something.
+    """Call a tool once and return its answer. `ask` asks a person; `answers` and `state` continue an earlier call.
 
-    Failure says what became of it when there is no answer, FirstOpen what a person has to do before there can be one.
-    A cancellation is told to the server; `exchange` says whether it may have got the call.
+    Raises Failure when there is no answer, AddressesToOpen when a person has to act first. A cancellation is told to
+    the server; `exchange` says whether the server may have received the call.
     """
     about = {"name": tool, "arguments": dict(arguments), "inputResponses": answers, "requestState": state}
     request = CallToolRequest(params=CallToolRequestParams.model_validate({**about, "_meta": dict(meta)}))
@@ -141,10 +143,10 @@ async def send_tool_call(
 async def _wait_for_last_answer(
     connection: Connection, work: asyncio.Task[CallAnswer], exchange: Exchange
 ) -> CallAnswer:
-    """What a call that is stopped gives all the same. Raises CancelledError when that is nothing."""
+    """The answer of a stopped call, if it comes in time. CancelledError otherwise."""
     try:
         await connection.stop_exchange(exchange)
-        await asyncio.wait({work}, timeout=LAST_SECONDS if exchange.begun else 0)
+        await asyncio.wait({work}, timeout=LAST_SECONDS if exchange.was_sent else 0)
         if work.done() and not work.cancelled() and work.exception() is None:
             return work.result()
     finally:
@@ -155,7 +157,7 @@ async def _wait_for_last_answer(
 ITEMS_LIMIT = 1_000
 LINE_LIMIT = 1_000
 LOOK_SECONDS = 5.0
-"""How long is looked whether a server has anything."""
+"""How long to wait for the answer whether a server has anything."""
 T = TypeVar("T", bound=BaseModel)
 _Resources = TypeAdapter(ListResourcesResult)
 _Templates = TypeAdapter(ListResourceTemplatesResult)
@@ -165,7 +167,7 @@ _Messages: TypeAdapter[GetPromptResult | InputRequiredResult] = TypeAdapter(GetP
 
 
 async def read_kind(connection: Connection, kind: str, arguments: Mapping[str, Any], secrets: Secrets) -> Result:
-    """What is asked for. Failure when there is no answer, ToolFailure when it cannot be had without a person."""
+    """Read resources or prompts. Failure when there is no answer, ToolFailure when it needs a person first."""
     match kind:
         case "list_resources":
             return await _list_resources(connection, secrets)
@@ -185,12 +187,12 @@ async def read_kind(connection: Connection, kind: str, arguments: Mapping[str, A
 
 
 async def find_offered(connection: Connection) -> frozenset[str]:
-    """What it has beside tools. Many say that they may have such things, and have none; those are left out."""
+    """Return which of `resources` and `prompts` the server really has. Many claim to, and have none."""
     return frozenset([kind for kind in connection.offered_kinds if await _has_kind(connection, kind)])
 
 
 async def _has_kind(connection: Connection, kind: str) -> bool:
-    """Is there any? Whatever goes wrong is told to whoever wants to read it."""
+    """Whether there are any; True when that cannot be found out, so that a reader sees the error."""
     params = PaginatedRequestParams()
     try:
         async with asyncio.timeout(LOOK_SECONDS):
@@ -202,7 +204,7 @@ async def _has_kind(connection: Connection, kind: str) -> bool:
             patterns = await connection.send_request(ListResourceTemplatesRequest(params=params), _Templates)
             return bool(patterns.resource_templates)
     except Failure as failure:
-        return failure.fault is not Fault.TOLD
+        return failure.fault is not Fault.ERROR
     except TimeoutError:
         return True
 
@@ -215,7 +217,7 @@ async def _list_resources(connection: Connection, secrets: Secrets) -> Result:
         templates = await _fetch_pages(connection, ListResourceTemplatesRequest, _Templates, "resource_templates")
         found += [_format_template(one) for one in templates]
     except Failure as failure:
-        if failure.fault is not Fault.TOLD:  # one that has none may say so as an error
+        if failure.fault is not Fault.ERROR:  # a server without templates may answer with an error
             raise
     return _build_lines(found, "It has no resources.", secrets)
 
@@ -223,7 +225,7 @@ async def _list_resources(connection: Connection, secrets: Secrets) -> Result:
 async def _fetch_pages(
     connection: Connection, request: Callable[..., Request[Any, Any]], kind: TypeAdapter[T], field: str
 ) -> list[Any]:
-    """A list page by page, as far as it is told."""
+    """The items of a list, page by page, up to a limit."""
     found: list[Any] = []
     cursor: str | None = None
     for _ in range(PAGES_LIMIT):
@@ -266,12 +268,12 @@ def _build_lines(found: list[str], none: str, secrets: Secrets) -> Result:
 
 def _check_answered(answer: Any) -> Any:
     if isinstance(answer, InputRequiredResult):
-        raise ToolFailure("input_required", "The server wants to ask a person something first, and cannot here")
+        raise ToolFailure("input_required", "The server wants to ask a person first, which is not supported here")
     return answer
 
 
 def _format_messages(prompt: GetPromptResult) -> list[ContentBlock]:
-    """Who says what."""
+    """The messages of a prompt, each with its role."""
     said: list[ContentBlock] = []
     for message in prompt.messages:
         if isinstance(message.content, TextContent):

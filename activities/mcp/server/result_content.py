@@ -1,7 +1,7 @@
-"""The content that a server returns, as parts of a result.
+"""The content of a server's answer as the parts of a result.
 
-Content that is meant for one reader alone goes to that one: for the model into the parts, for a person into what is
-shown. Structured content that is there once more as text is told once, as data: a model reads its JSON.
+Content for one audience goes to that one: for the model into the parts, for a person into what is shown. Structured
+content that is repeated as text is kept once, as data.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NAME_LIMIT = 200
 
 
 def build_result(answer: CallToolResult, secrets: Secrets) -> Result:
-    """A server's result, without what nobody should read."""
+    """Build the result of an answer, without secrets. ValueError when its data is not valid JSON."""
     blocks = answer.content[:PARTS_LIMIT]
     shown = [block for block in blocks if _is_for_reader(block, "user")]
     read = [block for block in blocks if _is_for_reader(block, "assistant")] or blocks
@@ -49,7 +49,7 @@ def build_result(answer: CallToolResult, secrets: Secrets) -> Result:
 
 
 def _build_structured_part(value: Any) -> Part:
-    """What is nested so deeply that nobody could read it again is only text."""
+    """Data that is nested too deeply to be read again becomes text."""
     return TextPart(text=json.dumps(value, ensure_ascii=False)) if is_too_deep(value) else DataPart(value=value)
 
 
@@ -59,13 +59,13 @@ def _is_for_reader(block: ContentBlock, reader: str) -> bool:
 
 
 def _find_data(answer: CallToolResult, secrets: Secrets) -> tuple[Any] | tuple[()]:
-    """The structured content, if there is any: null is some where the server says so."""
+    """The structured content, in a tuple: null may be a value."""
     value = answer.structured_content
     return () if value is None else (secrets.hide_value(value),)
 
 
 def _is_repetition(part: Part, data: Sequence[Any]) -> bool:
-    """Servers repeat structured content as text, for clients that know no other: all of it, or its one field."""
+    """Whether a text repeats the structured content, or its only field, as servers do for older clients."""
     if not data or not isinstance(part, TextPart):
         return False
     fields = list(data[0].values()) if isinstance(data[0], dict) else []
@@ -77,12 +77,12 @@ def _is_repetition(part: Part, data: Sequence[Any]) -> bool:
 
 
 def _encode_canonical(value: Any) -> str:
-    """The same for the same JSON, and no other: to Python 1 and true are equal."""
+    """Equal for equal JSON alone: in Python 1 equals True."""
     return json.dumps(value, sort_keys=True)
 
 
 def _is_wrapper(value: Any, part: Part) -> bool:
-    """Is it only the text once more, as the one value of an object? Then the text is better to read."""
+    """Whether the data is the text as the only value of an object. Then the text is easier to read."""
     return isinstance(part, TextPart) and isinstance(value, dict) and list(value.values()) == [part.text]
 
 
@@ -116,7 +116,7 @@ def _build_blob(data: str, media_type: str, secrets: Secrets, name: str | None =
         return BlobPart.from_bytes(secrets.hide_bytes(base64.b64decode(data, validate=True)), kind, name=name)
     except (binascii.Error, ValueError):
         called = f"{name}, " if name else ""
-        return TextPart(text=f"[{called}{kind}: what the server sent is not base64]")
+        return TextPart(text=f"[{called}{kind}: not valid base64]")
 
 
 def _shorten_hidden(text: str, secrets: Secrets) -> str:
@@ -124,7 +124,7 @@ def _shorten_hidden(text: str, secrets: Secrets) -> str:
 
 
 class ResultSchema:
-    """A JSON schema of results. One that cannot be used checks nothing: the result is no worse for it."""
+    """The JSON schema of results. An unusable schema checks nothing."""
 
     def __init__(self, schema: Mapping[str, JsonValue]) -> None:
         self._schema: CheckedSchema | None = None
@@ -134,7 +134,7 @@ class ResultSchema:
             return
 
     async def find_problem(self, value: JsonValue) -> str | None:
-        """What is wrong with a result, if anything is."""
+        """Return what is wrong with a result, or None."""
         if self._schema is None:
             return None
         loop = asyncio.get_running_loop()

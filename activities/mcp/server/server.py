@@ -1,6 +1,6 @@
-"""A server as a worker has it: kept connected, listed anew when its tools change, and reached again when it was lost.
+"""A server as a worker has it: kept connected, listed again when its tools change, reconnected when it is lost.
 
-One task looks after it. A server that is down costs its own calls a clear error and nobody else anything.
+One task looks after it. A server that is down gives its own calls a clear error and affects no others.
 """
 
 from __future__ import annotations
@@ -36,21 +36,22 @@ if TYPE_CHECKING:
     from holdfast.activities.mcp.server.connection import Connection
 
 REFRESH_SECONDS = 300.0
-"""How often a list is read again that nobody said had changed: not every server says so."""
+"""How often a list is read without a notice of change: not every server sends one."""
 CHECK_SECONDS = 5.0
-"""How long a server may take to show that it still answers, after a call that it did not answer."""
+"""How long a server may take to answer after a call that it did not answer."""
 ARRIVAL_SECONDS = 3.0
-"""How long a call of a tool that is not known waits for its server: the whole batch waits with it."""
+"""How long a call of an unknown tool waits for its server; the whole batch waits with it."""
 WAIT_SECONDS = 5.0
-"""How long a call waits for a server to be back."""
+"""How long a call waits for a lost server to be back."""
 _LOGGER = logging.getLogger(__name__)
 PrepareTools = Callable[["Server", Mapping[str, Definition], frozenset[str]], Awaitable[None]]
 
 
 class Server:
-    """One server. `on_change` is called when its tools or its state have changed.
+    """One server.
 
-    Before it has other tools, or offers something else, than it had, `prepare` does with that what takes long.
+    `prepare` builds its tools, in a thread, before they change. `on_change` is called after its tools or its state
+    changed.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Server:
         """Its tools as it last listed them, by its own names for them. They stay while it is away."""
         self.left_out: tuple[str, ...] = ()
         self.remarks: tuple[str, ...] = ()
-        """What of the settings is about none of its tools."""
+        """Settings that match none of its tools."""
         self.offered_kinds: frozenset[str] = frozenset()
         """What it has beside tools."""
         self._on_change = on_change
@@ -86,12 +87,12 @@ class Server:
 
     @property
     def secrets(self) -> Secrets:
-        """What must not be told of what it says."""
+        """The secrets to be removed from what it says."""
         return self._resolved_server.secrets if self._resolved_server else Secrets()
 
     @property
     def status(self) -> ServerStatus:
-        """What is known of it."""
+        """Its state, for people."""
         connection = self._connection
         return ServerStatus(
             name=self.name,
@@ -106,22 +107,24 @@ class Server:
         )
 
     def restore_tools(self, definitions: Iterable[Definition], offers: frozenset[str]) -> None:
-        """What it had when it was last there; it says itself what it has, once it is connected."""
+        """Set the tools that it had when it was last connected; its own list replaces them."""
         fit = (one for one in definitions if self.secrets.hide(one.name) == one.name)
         self.definitions = {one.name: one for one in fit if is_wanted(one, self.settings)}
+        """The tools of its last list, by their own names. They stay while it is disconnected."""
         self.offered_kinds = offers
+        """Which of `resources` and `prompts` it has."""
 
     def start(self) -> None:
-        """Begin to look after it."""
+        """Start the task that looks after it."""
         self._reset_state()
         self._task = asyncio.create_task(self._keep_connected(), name=f"mcp-server-{self.name}")
 
     def _reset_state(self) -> None:
         self.state, self.problem = ServerState.CONNECTING, None
-        with suppress(BadInput):  # it is told once it is started
+        with suppress(BadInput):  # reported when it is started
             self._resolved_server = resolve_server(self.settings, os.environ)
         self.first_attempt = asyncio.Event()
-        """It was connected, or could not be, at least once."""
+        """Set after the first attempt to connect."""
         self._state_changed = asyncio.Event()
         self._list_stale = asyncio.Event()
         self._connection_doubtful = asyncio.Event()
@@ -129,7 +132,7 @@ class Server:
         self._closer = ConnectionCloser()
 
     async def stop(self) -> None:
-        """Close what is open; nothing that it started is left."""
+        """Close its connections. Nothing that it started is left."""
         if self._task:
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -137,7 +140,7 @@ class Server:
         self.state = ServerState.CLOSED
 
     async def wait_for_connection(self, seconds: float = WAIT_SECONDS) -> Connection:
-        """Its connection, once there is one; Unavailable when there is none in time."""
+        """Wait for a connection and return it. ServerUnavailable when there is none in time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 tried = False
@@ -157,32 +160,32 @@ class Server:
         return connection
 
     async def connect_soon(self) -> None:
-        """Try to be there soon: somebody wants a tool that only it can have."""
+        """Try to connect now: a call wants a tool that only this server can have."""
         if self._task is not None:
             with suppress(ServerUnavailable):
                 await self.wait_for_connection(ARRIVAL_SECONDS)
 
     def explain_absence(self) -> str:
-        """Why it is not there."""
+        """Explain why it is not connected."""
         reason = f": {self.problem}" if self.problem else ""
         lasting = (ServerState.REFUSED, ServerState.CLOSED, ServerState.UNAUTHORIZED)
         again = "" if self.state in lasting else ". It is tried again by itself"
         return f"The MCP server {self.name!r} is not connected{reason}{again}"
 
     def replace_connection(self, connection: Connection) -> None:
-        """A call found out that a connection is no good: there is to be another. What still runs on it may finish."""
+        """Replace a connection that a call found broken. What still runs on it may finish."""
         if connection is self._connection:
             self._connection = None
             self._set_state(ServerState.CONNECTING, None)
 
     def check_connection(self, connection: Connection) -> None:
-        """A call had no answer in time: it is looked whether there are any at all, and if not there is another."""
+        """Check a connection after a call without an answer; it is replaced if it does not answer."""
         if connection is self._connection:
             self._connection_doubtful.set()
             self._list_stale.set()
 
     async def fetch_definition(self, tool: str) -> Definition | None:
-        """A tool as the server defines it now, asked for now."""
+        """Fetch the current definition of a tool. Raises what a failed request raises."""
         await self._read_list(await self.wait_for_connection(), self.offered_kinds)
         return self.definitions.get(tool)
 
@@ -198,13 +201,13 @@ class Server:
             await self._retry_pauses.wait()
 
     async def _connect_and_follow(self, resolved: ResolvedServer) -> None:
-        """Connect, and stay with it until it is lost."""
-        from holdfast.activities.mcp.server.connection import Connection  # it brings the mcp package along
+        """Connect, and stay until the connection is lost."""
+        from holdfast.activities.mcp.server.connection import Connection  # imports the mcp package
 
         self._set_state(ServerState.CONNECTING, self.problem)
         self._login_stamp = await self._authorize.read_stamp(self.name) if self._authorize else None
         connection: Connection | None = None
-        told = True
+        is_reported = True
         try:
             self._auth = self._authorize(self.name, self.settings, resolved) if self._authorize else None
             connection = Connection(self.name, resolved, self._list_stale.set, self._auth, self._log)
@@ -214,7 +217,7 @@ class Server:
             self._connection = connection
             self._set_state(ServerState.CONNECTED, None)
             await self._follow_connection(connection)
-            if told := connection is self._connection:
+            if is_reported := connection is self._connection:
                 self._set_state(ServerState.WAITING, connection.reason)
         except TimeoutError:
             self._set_state(ServerState.WAITING, f"it did not list its tools within {resolved.start_seconds:g} seconds")
@@ -228,12 +231,12 @@ class Server:
                 self._set_state(ServerState.WAITING, self._describe_error(error))
         finally:
             self._connection = None
-            closing = self._closer.retire(connection, is_known=told) if connection else None
+            closing = self._closer.retire(connection, is_known=is_reported) if connection else None
         if closing and connection and not connection.calls:
-            await asyncio.wait({closing})  # two of them at once may be in each other's way
+            await asyncio.wait({closing})  # two processes of one server may conflict
 
     async def _follow_connection(self, connection: Connection) -> None:
-        """Read its list whenever that may have changed, until it is gone or another takes its place."""
+        """Read the list whenever it may have changed, until the connection ends or is replaced."""
         settling = ListPauses()
         while self._is_current(connection):
             changed = await self._wait_while_connected(connection, REFRESH_SECONDS, self._list_stale)
@@ -247,7 +250,7 @@ class Server:
         return connection is self._connection and not connection.gone.is_set()
 
     async def _wait_while_connected(self, connection: Connection, seconds: float, *events: asyncio.Event) -> bool:
-        """Wait so long, or until one of the events, while there is this connection. Was it an event?"""
+        """Wait up to `seconds` or for one of the events while connected. Whether an event is set."""
         watched = (connection.gone, self._state_changed, *events)
         waits = [asyncio.create_task(event.wait()) for event in watched]
         try:
@@ -258,7 +261,7 @@ class Server:
         return any(event.is_set() for event in events)
 
     async def _refresh_list(self, connection: Connection) -> None:
-        """Read its list. What it lists wrongly changes nothing, and is told; when it does not answer, it is lost."""
+        """Read the list again. An invalid list is reported and changes nothing; no answer means that it is lost."""
         seconds = self.settings.start_seconds
         seconds = min(CHECK_SECONDS, seconds) if self._connection_doubtful.is_set() else seconds
         self._connection_doubtful.clear()
@@ -276,9 +279,9 @@ class Server:
                 self.replace_connection(connection)
 
     async def _read_list(self, connection: Connection, offers: frozenset[str] | None = None) -> None:
-        """Take what it lists now; and what it offers besides, unless that is given."""
+        """Read the list, and what else the server offers unless that is given."""
         from holdfast.activities.mcp.server.requests import (
-            find_offered,  # as above
+            find_offered,
             list_tools,
         )
 
@@ -301,7 +304,7 @@ class Server:
         return self._authorize is not None and await self._authorize.read_stamp(self.name) != self._login_stamp
 
     def _set_state(self, state: ServerState, problem: str | None) -> None:
-        """Where it stands now, told to whoever waits and, when it is news, to everybody."""
+        """Set the state, and tell waiting calls and, if it is news, `on_change`."""
         before, now = (self.state is ServerState.CONNECTED, self.problem), (state is ServerState.CONNECTED, problem)
         self.state, self.problem = state, problem
         if state is not ServerState.CONNECTING:

@@ -1,1 +1,1 @@
-"""Tools, resources and prompts of a connected server as tools of the registry. No transport."""
+"""Tools, resources and prompts of a connected server as tools of the registry. Nothing that connects."""

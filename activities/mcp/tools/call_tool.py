@@ -1,7 +1,7 @@
-"""One call of a server's tool, and what each of its endings means (S31, S39).
+"""One call of a server's tool (S31, S39).
 
-Nothing is repeated that may have run and must not run twice: where the connection ends before the answer, somebody is
-asked. What never reached the server is sent again, and so is what may be repeated.
+A call that may have run and must not run twice is never repeated: when the connection ends before the answer, a person
+is asked. A call that never reached the server is sent again, and so is one that may be repeated.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from holdfast.activities.mcp.server.elicitation_forms import (
     build_opening_carryover,
     read_carryover,
 )
-from holdfast.activities.mcp.server.lifecycle import ServerState, ServerUnavailable
 from holdfast.activities.mcp.server.result_content import ResultSchema, build_result
 from holdfast.activities.mcp.tools.call_outcomes import (
     WORDS_LIMIT,
@@ -27,6 +26,7 @@ from holdfast.activities.mcp.tools.call_outcomes import (
     build_failed,
     build_stopped,
     build_timed_out,
+    wait_for_server,
 )
 from holdfast.activities.mcp.transport.exchange import Exchange
 from holdfast.activities.process.command import run_to_end
@@ -44,21 +44,23 @@ if TYPE_CHECKING:
     from holdfast.activities.mcp.server.elicitation import AskPerson
 
 MAX_TRIES = 3
-"""How often a call is sent that may be: it did not arrive, or may be repeated."""
+"""How often a call is sent."""
 IDEMPOTENCY_KEY = "holdfast/idempotency-key"
-"""In `_meta`: the same for every attempt at one effect."""
+"""A key in `_meta`, the same for every attempt at one effect."""
 PROGRESS_LIMIT = 1_000
-"""Characters of one message."""
+"""Characters of one progress message."""
 LONG_ANSWER = 100_000
-"""Bytes of an answer that is looked at beside everything else."""
+"""Bytes from which on an answer is read in a thread."""
 
 
 async def call_tool(request: ToolRequest, run: Run) -> Result:
-    """Call it. ToolFailure when it failed or did not run, OutcomeUnknown when nobody knows and it must not run twice.
+    """Call the tool and return its result. A second attempt of the engine sends the call again only if it may be
+    repeated.
 
-    A second attempt of the engine's sends a call again only if it may be repeated.
+    Raises ToolFailure when it failed or did not run, OutcomeUnknown when that is not known and it must not run twice,
+    NeedsAnswer when it needs a person first.
     """
-    from mcp_types import InputRequiredResult  # here, as below: only once there is a server
+    from mcp_types import InputRequiredResult  # imports the mcp package
 
     sending = _CallState(read_carryover(run.state, run.answer))
     try:
@@ -93,7 +95,7 @@ async def call_tool(request: ToolRequest, run: Run) -> Result:
 
 
 def _build_result(request: ToolRequest, answer: CallToolResult) -> tuple[Result, str | None]:
-    """The parts of an answer, and what is wrong with them."""
+    """The result of an answer, and what is wrong with it."""
     try:
         result = build_result(answer, request.server.secrets)
     except ValueError:
@@ -103,7 +105,7 @@ def _build_result(request: ToolRequest, answer: CallToolResult) -> tuple[Result,
 
 
 async def _explain_unfit(form: ResultSchema, answer: CallToolResult, secrets: Secrets) -> str | None:
-    """What is wrong with a structured result, be it as it came or as it is told."""
+    """What is wrong with the structured result, both as it came and without secrets."""
     value = answer.structured_content
     return await form.find_problem(value) and await form.find_problem(secrets.hide_value(value))
 
@@ -113,22 +115,19 @@ class _CallState:
     going_on: CallCarryover | None = None
     """What an earlier call ended with, and the answers since."""
     exchange: Exchange = field(default_factory=Exchange)
-    """With the server, this time."""
+    """The current attempt."""
     connection: Connection | None = None
     lost: bool = False
-    """Nobody knows what became of an earlier time."""
+    """The outcome of an earlier attempt is unknown."""
 
     @property
     def has_begun(self) -> bool:
-        """May the server have got it?"""
-        return self.lost or self.exchange.begun
+        """Whether the server may have received the call."""
+        return self.lost or self.exchange.was_sent
 
 
 async def _wait_for_answer(request: ToolRequest, run: Run, sending: _CallState) -> CallToolResult | InputRequiredResult:
-    """An answer in time; the clock stands still while a person is asked. Without one nobody knows, once it was sent.
-
-    What is still to be asked before it can be sent is asked first.
-    """
+    """Ask the open questions, send the call and wait for its answer. The clock stands still while a person is asked."""
     if sending.going_on:
         sending.going_on.ask_next(request.server.name)
     try:
@@ -147,10 +146,10 @@ async def _wait_for_answer(request: ToolRequest, run: Run, sending: _CallState) 
 
 @contextmanager
 def _pause_clock(clock: asyncio.Timeout) -> Iterator[None]:
-    """The clock stands still. One that has run out stays so."""
+    """Pause the time limit for the block, unless it has expired."""
     now, when = asyncio.get_running_loop().time, clock.when()
     left = when - now() if when is not None else None
-    with suppress(RuntimeError):  # here as below: the call has just ended, and its clock with it
+    with suppress(RuntimeError):  # the call, and its clock, have just ended; also below
         clock.reschedule(None)
     try:
         yield
@@ -163,8 +162,8 @@ def _pause_clock(clock: asyncio.Timeout) -> Iterator[None]:
 async def _send_until_answered(
     request: ToolRequest, run: Run, sending: _CallState, ask: AskPerson
 ) -> CallToolResult | InputRequiredResult:
-    """Send it until there is an answer, as far as it may be sent again."""
-    from holdfast.activities.mcp.server.elicitation import AddressesToOpen  # they bring the mcp package along
+    """Send the call until there is an answer, as far as it may be sent again."""
+    from holdfast.activities.mcp.server.elicitation import AddressesToOpen  # imports the mcp package
     from holdfast.activities.mcp.transport.faults import Failure, Fault
 
     unsent = {Fault.NOT_SENT, Fault.SESSION, Fault.STALE}
@@ -187,17 +186,13 @@ async def _send_until_answered(
                 request.server.replace_connection(connection)
             if not left or not (failure.fault in unsent or (failure.fault is Fault.LOST and request.is_repeatable)):
                 raise build_ending(request, failure, going_on=sending.going_on is not None) from None
-    raise AssertionError("the last try ends it")
+    raise AssertionError("the last attempt returns or raises")
 
 
 async def _wait_for_connection(request: ToolRequest) -> Connection:
-    try:
-        connection = await request.server.wait_for_connection()
-    except ServerUnavailable as error:
-        kind = "mcp_unauthorized" if request.server.state is ServerState.UNAUTHORIZED else "mcp_unavailable"
-        raise ToolFailure(kind, f"{error}. The call was not made") from None
+    connection = await wait_for_server(request.server, ". The call was not made")
     if request.server.definitions.get(request.definition.name) != request.definition:
-        message = f"The server has just changed {request.label}, or taken it away. The call was not made: ask again"
+        message = f"The server has just changed {request.label}, or removed it. The call was not made: ask again"
         raise ToolFailure("tool_changed", message)
     return connection
 
@@ -213,7 +208,7 @@ async def _list_again(request: ToolRequest) -> None:
 async def _send_call(
     request: ToolRequest, connection: Connection, run: Run, sending: _CallState, ask: AskPerson
 ) -> CallToolResult | InputRequiredResult:
-    from holdfast.activities.mcp.server.requests import send_tool_call  # as above
+    from holdfast.activities.mcp.server.requests import send_tool_call
 
     secrets, going_on = request.server.secrets, sending.going_on
 
@@ -243,5 +238,5 @@ async def _send_call(
 
 
 def _describe_ending(answer: CallToolResult | InputRequiredResult) -> str:
-    """How an exchange ended, for whoever traces."""
+    """The outcome of an exchange, for traces."""
     return "failed" if getattr(answer, "is_error", False) else "answered" if hasattr(answer, "content") else "asks"

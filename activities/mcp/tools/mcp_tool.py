@@ -1,7 +1,7 @@
-"""A tool of an MCP server as a tool of the registry, and what people see of it.
+"""The tools of a server as tools of the registry, and what people are shown of them.
 
-A description is a stranger's words. It is kept without what is secret, and only so much of it: every call that is asked
-about takes it into a history.
+A description is untrusted text. It is kept without secrets and is cut, since every call that is asked about takes it
+into a history.
 """
 
 from __future__ import annotations
@@ -36,18 +36,12 @@ from holdfast.util.mcp_names import build_tool_name
 from holdfast.util.text import remove_invisible, shorten_text, strip_controls
 
 DESCRIPTION_LIMIT = 4_000
-"""Characters of a description; all of it is in `holdfast tools show`."""
+"""Characters of a description in a question; `holdfast tools show` prints all of it."""
 HINT_LIMIT = 100
 
 
-def build_tool_confirmation(server: Server, definition: Definition, judged: EffectJudgement) -> Confirmation:
-    """What is shown of a call of this tool. The arguments are shown beside it, once."""
-    known = build_tool_notes(server, definition, judged)
-    return Confirmation(kind="mcp", title=format_title(server.name, definition), server=server.name, about=known)
-
-
 def build_tool_notes(server: Server, definition: Definition, judged: EffectJudgement) -> ToolNotes:
-    """What the server says of a tool, and what follows from that here."""
+    """Build what people are told of a tool: what its server says, and the effect that follows from it."""
     hints = (f"{name} {json.dumps(value)}" for name, value in sorted(definition.annotations.items()))
     return ToolNotes(
         description=shorten_text(server.secrets.hide(definition.description), DESCRIPTION_LIMIT),
@@ -58,87 +52,122 @@ def build_tool_notes(server: Server, definition: Definition, judged: EffectJudge
 
 
 def format_title(server: str, definition: Definition) -> str:
-    """The server and the tool's own name, and then the title that the server gives it: a stranger's words, which may be
-    those of a tool of ours."""
+    """Format the server and its name for the tool, then the title that it gives the tool.
+
+    The title alone could be that of a tool of ours.
+    """
     name = f"{server}/{format_tool_name(definition.name)}"
     title = shorten_text(strip_controls(definition.title), TITLE_LIMIT) if definition.title else definition.name
     return name if title == definition.name else f"{name} ({title})"
 
 
 GRACE_SECONDS = 60.0
-"""How much longer the engine waits than we do: for the server to be back, and for it to hear of a stop."""
+"""How much longer the engine waits than `timeout_seconds`: for a lost server, and for a stop to be told."""
 
 
-class McpTool(Tool):
-    """One tool of a server, as the server defined it when it was listed."""
+class ServerTool(Tool):
+    """What all tools of a server have in common: its definition, its pin, and the effect that it is judged to have."""
 
     checks_quickly = True
+    asks_first: bool
+    """A person is asked about a call, where no rule says otherwise."""
 
-    live_output = True
-    asks = True
-
-    def __init__(self, server: Server, definition: Definition, approved: PinnedDefinitions) -> None:
+    def __init__(
+        self, server: Server, definition: Definition, pinned: PinnedDefinitions, judgement: EffectJudgement
+    ) -> None:
         settings = server.settings
+        self.server = server
+        self.definition = definition
         self.name = build_tool_name(server.name, definition.name)
-        self.display_name = shorten_text(strip_controls(definition.title), TITLE_LIMIT) if definition.title else None
-        self.description = remove_invisible(definition.description or f"{definition.name}, a tool of {server.name}")
-        self.effect_judgement = judge_effect(definition, settings)
-        self.effect = self.effect_judgement.effect
-        self.asks_first = self.effect is not Effect.READ
-        self.open_world = is_open_world(definition, settings)
-        self.destructive = is_destructive(definition, settings)
+        self.effect = judgement.effect
         self.on_host = settings.command is not None
         self.timeout_seconds = settings.timeout_seconds + GRACE_SECONDS
-        self.Parameters: Mapping[str, JsonValue] = {"type": "object", **strip_invisible(definition.parameters)}
-        self._server = server
-        self.definition = definition
-        self._pinned = approved
-        self._output = ResultSchema(definition.output) if definition.output is not None else None
+        self._pinned = pinned
+        self._judgement = judgement
 
     def declaration(self) -> Declaration:
-        """With the server, and a digest over all that it says of the tool."""
-        theirs = {"server": self._server.name, "origin": self.definition.digest, "own_name": self.definition.name}
+        """The declaration with the server, its name for the tool, and the digest of the definition."""
+        theirs = {"server": self.server.name, "origin": self.definition.digest, "own_name": self.definition.name}
         return super().declaration().model_copy(update=theirs)
 
     def build_notes(self) -> ToolNotes:
-        """What its server says of it, and what follows from that here."""
-        return build_tool_notes(self._server, self.definition, self.effect_judgement)
+        """What the server says of the tool, and the effect that follows from it."""
+        return build_tool_notes(self.server, self.definition, self._judgement)
 
-    def build(self, arguments: dict[str, Any], workspace: Path) -> Invocation:
-        """Bind the arguments."""
-        asked = ToolRequest(self._server, self.definition, arguments, self.effect, self._output)
-        return _CallInvocation(self, asked, self._pinned)
-
-
-class _CallInvocation(Invocation):
-    def __init__(self, tool: McpTool, request: ToolRequest, pinned: PinnedDefinitions) -> None:
-        self._tool = tool
-        self._request = request
-        self._pinned = pinned
-
-    def describe(self) -> str:
-        given = json.dumps(self._request.arguments, ensure_ascii=False)
-        return f"{format_title(self._request.server.name, self._request.definition)} {shorten_text(given, 200)}"
-
-    def is_concurrency_safe(self) -> bool:
-        return self._tool.effect is Effect.READ
-
-    def describe_tool_change(self) -> str | None:
-        return change.sentence if (change := self._find_change()) else None
+    def find_change(self) -> DefinitionChange | None:
+        """How the definition differs from the pinned one, if it does."""
+        return self._pinned.find_change(self.definition)
 
     def build_confirmation(self) -> Confirmation:
-        return build_tool_confirmation(self._request.server, self._request.definition, self._tool.effect_judgement)
+        """What a person is shown of a call, without its arguments, which are shown beside it."""
+        title = format_title(self.server.name, self.definition)
+        return Confirmation(kind="mcp", title=title, server=self.server.name, about=self.build_notes())
+
+    async def pin_definition(self) -> None:
+        """Pin the definition: a call under it was let through."""
+        await write_in_background(partial(self._pinned.approve, self.definition))
+
+
+class ServerInvocation(Invocation):
+    """A call of a server's tool, asked about when its definition has changed."""
+
+    def __init__(self, tool: ServerTool, arguments: dict[str, Any]) -> None:
+        self._server_tool = tool
+        self._arguments = arguments
+
+    def is_concurrency_safe(self) -> bool:
+        """Reading is safe beside other calls."""
+        return self._server_tool.effect is Effect.READ
+
+    def describe_tool_change(self) -> str | None:
+        """How the definition differs from the pinned one."""
+        return change.sentence if (change := self._server_tool.find_change()) else None
+
+    def build_confirmation(self) -> Confirmation:
+        """What a person is shown when a rule asks."""
+        return self._server_tool.build_confirmation()
 
     async def should_confirm(self) -> Confirmation | None:
-        change = self._find_change()
-        if change is None and not self._tool.asks_first:
+        """What a person is shown, with the diff of a changed definition."""
+        change = self._server_tool.find_change()
+        if change is None and not self._server_tool.asks_first:
             return None
         diff = await asyncio.to_thread(lambda: change.diff) if change else None
         return self.build_confirmation().model_copy(update={"diff": diff or None})
 
-    async def execute(self, run: Run) -> Result:
-        await write_in_background(partial(self._pinned.approve, self._request.definition))
-        return await call_tool(self._request, run)
 
-    def _find_change(self) -> DefinitionChange | None:
-        return self._pinned.find_change(self._request.definition)
+class McpTool(ServerTool):
+    """One tool of a server, as the server defined it when it was listed."""
+
+    live_output = True
+    asks = True
+
+    def __init__(self, server: Server, definition: Definition, pinned: PinnedDefinitions) -> None:
+        settings = server.settings
+        super().__init__(server, definition, pinned, judge_effect(definition, settings))
+        self.display_name = shorten_text(strip_controls(definition.title), TITLE_LIMIT) if definition.title else None
+        self.description = remove_invisible(definition.description or f"{definition.name}, a tool of {server.name}")
+        self.asks_first = self.effect is not Effect.READ
+        self.open_world = is_open_world(definition, settings)
+        self.destructive = is_destructive(definition, settings)
+        self.Parameters: Mapping[str, JsonValue] = {"type": "object", **strip_invisible(definition.parameters)}
+        self._output = ResultSchema(definition.output) if definition.output is not None else None
+
+    def build(self, arguments: dict[str, Any], workspace: Path) -> Invocation:
+        """Bind the arguments."""
+        request = ToolRequest(self.server, self.definition, arguments, self.effect, self._output)
+        return _CallInvocation(self, request, arguments)
+
+
+class _CallInvocation(ServerInvocation):
+    def __init__(self, tool: McpTool, request: ToolRequest, arguments: dict[str, Any]) -> None:
+        super().__init__(tool, arguments)
+        self._request = request
+
+    def describe(self) -> str:
+        given = json.dumps(self._arguments, ensure_ascii=False)
+        return f"{format_title(self._request.server.name, self._request.definition)} {shorten_text(given, 200)}"
+
+    async def execute(self, run: Run) -> Result:
+        await self._server_tool.pin_definition()
+        return await call_tool(self._request, run)

@@ -1,7 +1,7 @@
-"""One request of ours and its answer: what is known of it at any moment, also by whoever has just stopped waiting.
+"""One request to a server and what is known about it at any moment, also after its caller has stopped waiting.
 
-What was never handed over is sent again; what was may have taken effect. So it is noted where it happens, and not
-guessed afterwards.
+A request that was never sent may be sent again; one that was sent may have taken effect. So it is recorded when it
+happens, and not guessed afterwards. Importing this imports no `mcp`.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from dataclasses import dataclass, field
 
 @dataclass(eq=False)
 class Exchange:
-    """A request on its way."""
+    """A request to a server, and its answer."""
 
     id: int | str | None = None
-    """The protocol's id of it; none as long as nobody was to send it."""
+    """The JSON-RPC id; None until the session has made the request."""
     method: str = ""
-    begun: bool = False
-    """May the server have got it?"""
-    told: bool = False
-    """The server has been told that nobody wants its answer any more."""
+    was_sent: bool = False
+    """The server may have received it."""
+    is_stopped: bool = False
+    """The server has been told that the answer is no longer wanted."""
     answered: bool = False
     size: int = 0
     """Bytes of the answer."""
-    remarks: list[str] = field(default_factory=list)
-    """What of the answer was left out, and why."""
+    left_out: list[str] = field(default_factory=list)
+    """Why parts of the answer were left out."""
 
     @contextmanager
     def make_current(self) -> Iterator[None]:
-        """What is asked in this block is this request."""
+        """Let what is requested in this block be this exchange."""
         token = _CURRENT.set(self)
         try:
             yield
@@ -43,7 +43,7 @@ _CURRENT: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
 
 
 def find_current_exchange() -> Exchange | None:
-    """The request that this is done for."""
+    """Return the exchange that the current task requests, if any."""
     return _CURRENT.get()
 
 

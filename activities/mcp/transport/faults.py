@@ -1,7 +1,7 @@
-"""What can go wrong between us and a server, told apart by what it means for the call.
+"""What can go wrong with a request to a server, classified by what it means for a call.
 
-The `mcp` package has one exception for what a server says and for what its transports make up. Ours carry a mark that
-no server knows, so that a call that never left is not taken for one whose end nobody knows.
+The `mcp` package has one exception for what a server answers and for what its transports make up. Errors that are made
+up here carry a mark that no server knows, so that a request that was never sent is not taken for a lost one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.util.secrets import UNCUT, Secrets
 from holdfast.util.text import exception_text, shorten_text
 
 _ERROR_MARK = uuid4().hex
-"""Of this process."""
+"""Random for each process."""
 _WORDS_LIMIT = 2_000
 
 
@@ -29,21 +29,21 @@ class Fault(StrEnum):
     """How an exchange failed."""
 
     NOT_SENT = "not_sent"
-    """The server never got it."""
+    """The server never received it."""
     SESSION = "session"
-    """The server does not know our session any more, and did nothing."""
+    """The server does not know the session any more, and did nothing."""
     UNAUTHORIZED = "unauthorized"
-    """We may not, and it did nothing."""
+    """Access was denied, and the server did nothing."""
     REFUSED = "refused"
     """It was turned away before anything ran."""
     STALE = "stale"
-    """What we know of the tool is out of date, and it did nothing."""
-    TOLD = "told"
+    """The definition of the tool is out of date, and the server did nothing."""
+    ERROR = "error"
     """The server answered with an error."""
     UNREADABLE = "unreadable"
-    """It answered, and the answer cannot be read."""
+    """The server answered, and the answer cannot be read."""
     LOST = "lost"
-    """Nobody knows: the connection ended before the answer."""
+    """The connection ended before the answer: it may have run."""
 
 
 class Failure(Exception):
@@ -54,54 +54,54 @@ class Failure(Exception):
         self.fault = fault
 
     def hide_secrets(self, secrets: Secrets) -> Failure:
-        """The same in words for anybody: without secrets, and then cut."""
+        """Return the same failure without secrets, and then cut."""
         return Failure(self.fault, shorten_text(secrets.hide(str(self)), _WORDS_LIMIT))
 
 
 def build_fault_error(fault: Fault, message: str) -> ErrorData:
-    """An error in the place of an answer, which we made up ourselves."""
+    """Build an error that takes the place of an answer."""
     return ErrorData(code=INTERNAL_ERROR, message=message, data={"mark": _ERROR_MARK, "fault": fault.value})
 
 
 def build_failure(error: MCPError, exchange: Exchange | None = None) -> Failure:
-    """What an error of the `mcp` package means. What it made up for a connection that ended reads like a server's.
+    """Classify an error of the `mcp` package.
 
-    Of a request that is known it is also known whether the server has answered, or can have got it.
+    It reports a connection that ended like an error of the server; the `exchange` tells the two apart.
     """
     data: Any = error.data
     if isinstance(data, dict) and data.get("mark") == _ERROR_MARK:
         return Failure(Fault(data["fault"]), error.message)
-    if exchange and not exchange.answered and not exchange.begun:
+    if exchange and not exchange.answered and not exchange.was_sent:
         return Failure(Fault.NOT_SENT, "the connection ended before it was sent")
     ended = error.code == CONNECTION_CLOSED and error.message.startswith("Connection closed")
     if ended and not (exchange and exchange.answered):
         return Failure(Fault.LOST, "the connection ended before it answered")
     if error.code == HEADER_MISMATCH:
         return Failure(Fault.STALE, error.message)
-    return Failure(Fault.TOLD, f"{error.message or 'no reason given'} (code {error.code})")
+    return Failure(Fault.ERROR, f"{error.message or 'no reason given'} (code {error.code})")
 
 
 def describe_break(error: BaseException) -> str:
-    """Why a connection broke, in the words of what broke first."""
+    """Describe why a connection broke, by the first exception of the group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, MCPError):
         return str(build_failure(error))
     if isinstance(error, ValidationError | RecursionError):
-        return f"it does not speak the protocol: {describe_validation_error(error)}"
+        return f"it does not follow the protocol: {describe_validation_error(error)}"
     if isinstance(error, BadInput):
         return str(error)
     if isinstance(error, FileNotFoundError):
-        return f"its command is not there, or the program that runs it: {str(error.filename)!r}"
+        return f"its command, or the program that runs it, does not exist: {str(error.filename)!r}"
     if isinstance(error, PermissionError):
-        return f"its command may not be run: {str(error.filename)!r}"
+        return f"its command is not executable: {str(error.filename)!r}"
     if isinstance(error, asyncio.CancelledError):
         return "the connection broke"
     return f"{type(error).__name__}: {exception_text(error, UNCUT)}"
 
 
 def is_unauthorized(error: BaseException) -> bool:
-    """Did it break because we may not?"""
+    """Whether a connection broke because access was denied."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     failure = build_failure(error) if isinstance(error, MCPError) else error
@@ -109,7 +109,7 @@ def is_unauthorized(error: BaseException) -> bool:
 
 
 def describe_validation_error(error: ValidationError | RecursionError) -> str:
-    """Where an answer is wrong; not the values, which are anybody's."""
+    """Say where an answer is invalid, without repeating its values."""
     if isinstance(error, RecursionError):
         return "too many levels"
     found = [".".join(map(str, item["loc"])) + f": {item['msg']}" for item in error.errors(include_input=False)[:3]]

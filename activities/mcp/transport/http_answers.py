@@ -1,7 +1,7 @@
-"""What an HTTP error means for the request that it answers. Pure.
+"""What HTTP answers mean: errors and their faults, and streams of events.
 
-A server's own words go on as they are. But only what the protocol has for it counts as a session that was forgotten,
-and only a status that says so as a request that was turned away: a request that may have run is not sent again.
+The server's own error message is passed on. Only what the protocol defines for it counts as an unknown session, and
+only a status that says so as a refusal: a request that may have run is not sent again.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from holdfast.activities.mcp.transport.jsonrpc import MESSAGE_LIMIT, Pace, Unrea
 _REFUSED_STATUSES = frozenset(
     [400, 402, 404, 405, 406, 410, 411, 413, 414, 415, 417, 421, 422, 426, 428, 429, 431, 451]
 )
-"""What is told before anything runs. Of a timeout or a conflict that cannot be said."""
+"""Statuses that are sent before anything runs. 408 and 409 are not among them."""
 _LOST_STATUS = 501
-"""From here on statuses are of those between us and the server as often as of the server."""
+"""From here on a status may come from a proxy between us and the server."""
 
 _UNKNOWN_SESSION = re.compile(r"session|not initialized", re.IGNORECASE)
-"""What servers of the common kinds say, with 400 and no id, of a session that they do not know."""
+"""What common servers answer, with 400 and no id, to a session that they do not know."""
 
 
 def explain_status(response: httpx2.Response, request_id: int | str | None, *, has_session: bool) -> ErrorData:
-    """The error that a response stands for. `has_session`: the request named one."""
+    """Build the error that an unsuccessful response stands for. `has_session`: the request named a session."""
     status, own = response.status_code, _find_error(response.content)
     answers = own is not None and own.id is not None and str(own.id) == str(request_id)
     words = own.error.message if own else _describe_status(response)
     if status == 401 or (status == 403 and not answers):
         wish = f"the scope {scope!r} in a token" if (scope := find_missing_scope(response)) else "authorization"
-        return build_fault_error(Fault.UNAUTHORIZED, f"it wants {wish} (HTTP status {status})")
+        return build_fault_error(Fault.UNAUTHORIZED, f"it requires {wish} (HTTP status {status})")
     if has_session and not answers and (status == 404 or (status == 400 and _UNKNOWN_SESSION.search(words))):
         return build_fault_error(Fault.SESSION, words)
     if own and status < (_LOST_STATUS if answers else 500):
@@ -48,8 +48,8 @@ def _describe_status(response: httpx2.Response) -> str:
     status, place = response.status_code, response.next_request.url if response.next_request else None
     if place is not None:
         told = f"{place.scheme}://{place.host}{f':{place.port}' if place.port else ''}{place.path}"
-        return f"it redirects to {told} (HTTP status {status}): if it is there, that is its `url`"
-    nothing = " (nothing is there: is the path of its `url` right? Many servers are at /mcp)" if status == 404 else ""
+        return f"it redirects to {told} (HTTP status {status}): if the server is there, make that its `url`"
+    nothing = " (check the path of its `url`: many servers are at /mcp)" if status == 404 else ""
     return f"it answered with HTTP status {status}{nothing}"
 
 
@@ -62,28 +62,28 @@ def _find_error(body: bytes) -> JSONRPCError | None:
 
 
 RECONNECT_SECONDS = 1.0
-"""Between two attempts to listen, if the server wishes nothing else."""
+"""Between two attempts to read a stream, unless the server asks for something else."""
 LONGEST_SECONDS = 30.0
-"""The same when nothing ever comes, and the longest that a server may wish for."""
+"""The same when nothing ever comes, and the longest that a server may ask for."""
 EARLY_SECONDS = 5.0
-"""How much sooner than that a server may wish to be asked, altogether."""
+"""By how much a server may shorten the pauses, altogether."""
 LINE_SECONDS = 0.0000005
-"""What a line costs us, roughly. They may come without ever making an event."""
+"""The approximate cost of reading a line; lines may come that never make an event."""
 _KIND = "text/event-stream"
 
 
 @dataclass
 class StreamPosition:
-    """Where in a stream we are."""
+    """The last event id of a stream, and the pause that its server asks for."""
 
     id: str | None = None
     wish: float | None = None
-    """How many seconds the server wants to be left alone before it is asked for more."""
+    """Seconds to wait before the stream is resumed, if the server says so."""
     _own: float = RECONNECT_SECONDS / 2
     _early: float = EARLY_SECONDS
 
     def choose_pause(self, *, came: bool) -> float:
-        """How long to wait now that it has ended. `came`: it has brought something."""
+        """Choose how long to wait after the stream has ended. `came`: it has brought a message."""
         if self.wish is None:
             self._own = RECONNECT_SECONDS if came else min(self._own * 2, LONGEST_SECONDS)
             return self._own
@@ -95,12 +95,12 @@ class StreamPosition:
 
 
 def is_stream(response: httpx2.Response) -> bool:
-    """Are these events?"""
+    """Whether a response is a stream of events."""
     return bool(response.headers.get("content-type", "").lower().startswith(_KIND))
 
 
 async def read_events(response: httpx2.Response, place: StreamPosition, pace: Pace) -> AsyncGenerator[bytes]:
-    """The messages in a stream. Failure when one is too long, httpx2's errors when it breaks."""
+    """Yield the messages of a stream. Failure when one is too long, httpx2's errors when the stream breaks."""
     assert isinstance(response.stream, httpx2.AsyncByteStream), "it is still to be read"
     response.stream = _PacedStream(response.stream, pace)
     try:
@@ -115,7 +115,7 @@ async def read_events(response: httpx2.Response, place: StreamPosition, pace: Pa
 
 
 class _PacedStream(httpx2.AsyncByteStream):
-    """A stream that is read no faster than its lines can be afforded."""
+    """A stream that is read no faster than `Pace` allows."""
 
     def __init__(self, inner: httpx2.AsyncByteStream, pace: Pace) -> None:
         self._inner = inner

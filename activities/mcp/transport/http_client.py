@@ -1,7 +1,7 @@
-"""HTTP to a server, as everything here speaks it: no answer is longer, or packed otherwise, than it was asked for.
+"""The HTTP client for one server: answers are bounded and unencoded, and redirects are followed only where it is safe.
 
-A body goes on as it comes only where it is an answer. What goes with an error, a redirect or a farewell is read up to a
-limit or not at all, before anything else can read it whole.
+The body of an answer is streamed. The body of an error is read up to a limit, and that of a redirect not at all, before
+anything else can read it whole.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from holdfast.activities.mcp.transport.faults import Failure, Fault
 CONNECT_SECONDS = 10.0
 WRITE_SECONDS = 30.0
 ERROR_LIMIT = 65_536
-"""Bytes of a body that goes with an error."""
+"""Bytes of the body of an error."""
 ERROR_SECONDS = 10.0
 _BODY_HEADERS = ("content-length", "transfer-encoding", "content-encoding")
 
 
 def build_http_client(resolved: ResolvedServer, auth: httpx2.Auth | None = None) -> httpx2.AsyncClient:
-    """A client for one server. How long an answer may take is for its caller to say, and not limited here."""
+    """Build a client for one server. It sets no time limit for an answer: its caller does."""
     assert resolved.url, "a server that is reached"
     url = httpx2.URL(resolved.url)
     proxy = None if proxy_bypass(url.host) else getproxies().get(url.scheme)
@@ -44,13 +44,13 @@ def build_http_client(resolved: ResolvedServer, auth: httpx2.Auth | None = None)
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):
-    """A transport on which no answer is more than it may be."""
+    """A transport that bounds the bodies of errors and refuses encoded answers."""
 
     def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
         self._inner = inner
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """The answer. Failure for a request that may not be sent, and for an answer that cannot be read."""
+        """Return the answer. Raises Failure when the request may not be sent or its answer is encoded."""
         if (why := request.extensions.get(REFUSED_KEY)) is not None:
             raise Failure(Fault.REFUSED if isinstance(why, LedgerUnavailable) else Fault.UNAUTHORIZED, str(why))
         response = await self._inner.handle_async_request(request)
@@ -71,7 +71,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
 
 async def _read_beginning(response: httpx2.Response) -> bytes:
-    """What comes in time of a body that goes with an error; nothing when it is too long."""
+    """The body of an error, if it is short and comes in time."""
     with suppress(httpx2.TransportError, TimeoutError):
         async with asyncio.timeout(ERROR_SECONDS):
             return await read_whole(response, ERROR_LIMIT) or b""
@@ -79,7 +79,7 @@ async def _read_beginning(response: httpx2.Response) -> bytes:
 
 
 async def read_whole(response: httpx2.Response, limit: int) -> bytes | None:
-    """All of a body; None when it is too long."""
+    """Return the whole body; None if it is over the limit."""
     body = bytearray()
     async for piece in response.aiter_raw():
         body += piece
@@ -94,28 +94,29 @@ _HEADERS = {"accept": "application/json, text/event-stream", "content-type": "ap
 
 
 class Address:
-    """Where one connection's requests go."""
+    """The address of one connection: builds its requests and remembers where the server has moved."""
 
     def __init__(self, url: str, client: httpx2.AsyncClient) -> None:
         self._url = httpx2.URL(url)
         self._client = client
         self.session: str | None = None
-        """What the server calls our session, in the older protocol."""
+        """The id of the session, in the stateful protocol versions."""
         self.version: str | None = None
-        """Of the protocol, as the last request said that had one."""
+        """The protocol version of the last request that had one."""
 
     @property
     def is_modern(self) -> bool:
-        """Is it the newer protocol, in which the end of a request is also the end of what it asks for?"""
+        """Whether the version is stateless, so that closing a request also cancels it."""
         return self.version in MODERN_PROTOCOL_VERSIONS
 
     @asynccontextmanager
     async def open_response(
         self, method: str, headers: Mapping[str, str], content: bytes | None = None, *, may_move: bool = True
     ) -> AsyncIterator[httpx2.Response]:
-        """The answer to a request, whose body is still to be read. `may_move`: it may be sent to where it redirects.
+        """Send a request and yield its answer, whose body is still to be read.
 
-        That is done once, and remembered: what must not run twice is then sent there at once.
+        `may_move`: follow one redirect, and remember the new address. A request that must not run twice is not
+        redirected, but uses the address that an earlier one found.
         """
         response = await self._send_request(self._url, method, headers, content)
         if may_move and (place := _find_new_address(response)):
@@ -136,7 +137,7 @@ class Address:
 
 
 def _find_new_address(response: httpx2.Response) -> httpx2.URL | None:
-    """Where a request is to be sent instead, as it is: to the same server, the same way or a safer one."""
+    """Where to send a redirected request: to the same server, or to its https address."""
     following = response.next_request
     if following is None or following.method != response.request.method:
         return None

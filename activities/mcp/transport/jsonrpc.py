@@ -1,7 +1,8 @@
-"""Messages of the protocol from bytes, and as bytes: bounded before they are read, repaired where they can be.
+"""JSON-RPC messages as bytes: bounded before they are parsed, repaired where possible, cut to what is read of them.
 
-What a message costs us depends on how many values it holds, more than on its bytes: a million empty ones would keep
-everything else waiting for seconds. So they are counted first, and what holds too many is not read.
+The cost of a message depends on the number of its values more than on its bytes: a million empty ones would block the
+event loop for seconds. So values are counted before parsing. The `mcp` package validates an answer as a whole, and more
+than once; so long lists are cut before, and one invalid tool is left out instead of failing the list.
 """
 
 from __future__ import annotations
@@ -26,25 +27,25 @@ MESSAGE_LIMIT = 32_000_000
 VALUES_LIMIT = 300_000
 """Values in one message."""
 END_KEPT = 200
-"""As much of either end of a message as tells whose answer it is."""
+"""Bytes kept of either end of an overlong message, to find out which request it answers."""
 _ID = rb'"id"\s*:\s*"?(\d{1,15})"?\s*'
 _VERSION = rb'"jsonrpc"\s*:\s*"2\.0"\s*'
 _ID_FIRST = re.compile(rb"^\s*\{\s*(?:" + _VERSION + rb",\s*)?" + _ID + rb",")
 _ID_LAST = re.compile(rb",\s*" + _ID + rb"(?:,\s*" + _VERSION + rb")?\}\s*$")
 _REQUEST_START = re.compile(rb"\s*\{?\s*(?:" + _VERSION + rb',\s*)?"method"\s*:')
-"""A request of the server's own: its method stands before anything long."""
+"""The beginning of a request of the server: its method comes before anything long."""
 _SURROGATE_PAIR = rb"u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _ESCAPES = re.compile(rb"\\(?:" + _SURROGATE_PAIR + rb"|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
 
 
 class UnreadableMessage(Exception):
-    """Bytes that are no message we can use, and why."""
+    """Bytes that are not a usable message, and why."""
 
 
 def read_message(data: bytes) -> JSONRPCMessage:
-    """The message that these bytes are. Unreadable, in words that repeat none of them, when they are none."""
+    """Parse a message. Raises UnreadableMessage, without repeating the bytes."""
     if has_too_many_values(data):
-        raise UnreadableMessage(f"what it said holds over {VALUES_LIMIT:,} values")
+        raise UnreadableMessage(f"its message holds over {VALUES_LIMIT:,} values")
     try:
         try:
             value = from_json(data)
@@ -52,19 +53,19 @@ def read_message(data: bytes) -> JSONRPCMessage:
             value = from_json(repair_bytes(data))
         return jsonrpc_message_adapter.validate_python(value, by_name=False)
     except (ValueError, RecursionError):
-        raise UnreadableMessage("what it said is no JSON-RPC message") from None
+        raise UnreadableMessage("its message is not JSON-RPC") from None
 
 
 def encode_message(message: JSONRPCMessage) -> bytes:
-    """The bytes of a message of ours. Failure when JSON cannot say it."""
+    """Encode a message of ours. Failure when it holds what JSON cannot express."""
     try:
         return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
     except ValueError:
-        raise Failure(Fault.REFUSED, "what it is to be told cannot be written as JSON") from None
+        raise Failure(Fault.REFUSED, "the request cannot be written as JSON") from None
 
 
 def has_too_many_values(data: bytes, limit: int = VALUES_LIMIT) -> bool:
-    """Does this hold more values than are read? What stands within strings does not count."""
+    """Whether a message holds more values than are read. Text inside strings does not count."""
     if _count_openings(data) <= limit:
         return False
     bare = data.replace(b"\\\\", b"").replace(b'\\"', b"")
@@ -74,19 +75,19 @@ def has_too_many_values(data: bytes, limit: int = VALUES_LIMIT) -> bool:
 
 
 def _count_openings(data: bytes) -> int:
-    """At least as many as there are values: each but the first follows one of these."""
+    """An upper bound of the number of values: each but the first follows one of these characters."""
     return data.count(b",") + data.count(b"[") + data.count(b"{")
 
 
 def repair_bytes(data: bytes) -> bytes:
-    """The same with U+FFFD for what is no character: bytes of another encoding, and half of a pair (a cut emoji)."""
+    """Replace by U+FFFD what is not a character: bytes of another encoding, and half of a surrogate pair."""
     return _ESCAPES.sub(
         lambda found: b"\\ufffd" if found["half"] else found[0], data.decode("utf-8", "replace").encode()
     )
 
 
 def find_answered_id(data: bytes) -> int | None:
-    """The request that unread bytes answer, as far as their two ends tell."""
+    """Find the id of the request that unparsed bytes answer, from their two ends."""
     first, last = data[:END_KEPT], data[-END_KEPT:]
     if found := _ID_FIRST.search(first):
         return None if _REQUEST_START.match(first[found.end() :]) else int(found[1])
@@ -95,16 +96,17 @@ def find_answered_id(data: bytes) -> int | None:
 
 
 ITEMS_LIMIT = 1_000
-"""Items of a list that are read; one more is passed on, so that whoever reads it knows that there are more."""
+"""Items of a list that are read. One more is passed on, to show that there are more."""
 REMARKS_LIMIT = 100
 TYPED_VERSION = "2026-07-28"
-"""From this version on results have a `resultType`. One without it is complete, says the specification; the `mcp`
-package refuses it, and then nobody would know what became of a call that has run."""
+"""From this version on results have a `resultType`. The specification says that a result without one is complete, but
+the `mcp` package refuses it, and the outcome of a call that has run would be unknown.
+"""
 _LIST_FIELDS = ("tools", "resources", "resourceTemplates", "prompts", "contents", "messages")
 
 
 def fit_result(exchange: Exchange, result: dict[str, Any], version: str) -> dict[str, Any]:
-    """A result without what nobody would read, and why of some tools nothing is."""
+    """Cut the lists of a result to their limits, and leave out invalid tools."""
     cut: dict[str, Any] = {
         name: value[: ITEMS_LIMIT + 1] for name in _LIST_FIELDS if isinstance(value := result.get(name), list)
     }
@@ -122,15 +124,15 @@ def fit_result(exchange: Exchange, result: dict[str, Any], version: str) -> dict
 
 
 def _list_usable_tools(exchange: Exchange, result: dict[str, Any], version: str) -> list[Any]:
-    """The tools that fit the protocol. Where all but the tools is wrong, that is for others to tell."""
+    """The valid tools. A list that is invalid apart from its tools is left to the package to refuse."""
     if not _is_fitting({**result, "tools": []}, version):
         return list(result["tools"])
     kept = []
     for place, tool in enumerate(result["tools"]):
         if (problem := _find_problem({**result, "tools": [tool]}, version)) is None:
             kept.append(tool)
-        elif len(exchange.remarks) < REMARKS_LIMIT:
-            exchange.remarks.append(f"{_format_tool(tool, place)} does not fit the protocol: {problem}")
+        elif len(exchange.left_out) < REMARKS_LIMIT:
+            exchange.left_out.append(f"{_format_tool(tool, place)} does not fit the protocol: {problem}")
     return kept
 
 
@@ -139,7 +141,7 @@ def _is_fitting(result: dict[str, Any], version: str) -> bool:
 
 
 def _find_problem(result: dict[str, Any], version: str) -> str | None:
-    """What is wrong with a list of tools, if anything is: by its version's schema, and as the package reads it."""
+    """What is wrong with a list of tools, by the schema of its version and by the package's model."""
     try:
         validate_server_result("tools/list", version, result)
         for tool in result["tools"]:
@@ -155,15 +157,15 @@ def _format_tool(tool: Any, place: int) -> str:
 
 
 TIME_SHARE = 0.2
-"""Of the time, in the long run."""
+"""Of the time that one server may take, in the long run."""
 BURST_SECONDS = 0.5
-"""Seconds that it may take before it waits."""
+"""Seconds that it may take before it has to wait."""
 MESSAGE_SECONDS = 0.0002
-"""What a message costs those who get it, roughly."""
+"""The approximate cost of handling a message."""
 
 
 class Pace:
-    """The time of one server."""
+    """Limits how much time the messages of one server may take, so that a flood slows down only its sender."""
 
     def __init__(
         self,
@@ -176,7 +178,7 @@ class Pace:
         self._seen = now()
 
     async def spend(self, seconds: float) -> None:
-        """So much was spent. Returns when there is time again."""
+        """Account for time that was spent; returns when there is time again."""
         now = self._now()
         self._left = min(BURST_SECONDS, self._left + (now - self._seen) * TIME_SHARE) - seconds
         self._seen = now

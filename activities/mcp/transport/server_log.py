@@ -1,9 +1,6 @@
-"""What a server logs: kept in a file, bounded, with secrets removed.
+"""What a server writes beside the protocol, on standard error or in log messages: kept in a file without secrets.
 
-The end of it is told when the server fails, and all of it is kept in a file of the data folder, bounded, with names in
-the place of secrets.
-
-What the server itself said is withheld.
+The end of it is part of the error when the server fails. The file is bounded.
 """
 
 from __future__ import annotations
@@ -19,19 +16,19 @@ from holdfast.util.secrets import Secrets
 from holdfast.util.text import shorten_text, strip_controls
 
 FILE_LIMIT = 1_000_000
-"""Bytes of a file; the one before it is kept as well."""
+"""Bytes of a file. The file before it is kept as well."""
 LINE_LIMIT = 4_000
 """Characters of a line."""
 BUFFER_LIMIT = 3 * LINE_LIMIT
 """Bytes of a line that are read: secrets are removed before the line is cut, so none is cut in two."""
 MINUTE_LIMIT = 200_000
-"""Characters of a minute: a server that shouts is not written down."""
+"""Characters that are written in a minute; the rest is dropped."""
 KEPT_LINES = 20
 SHOWN_LIMIT = 500
 
 
 class ServerLog:
-    """The file of one server, for all processes that speak with it."""
+    """The log file of one server, shared by all processes that use the server."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -39,14 +36,14 @@ class ServerLog:
         self._left = MINUTE_LIMIT
 
     def write(self, line: str) -> None:
-        """Add a line. What cannot be written is not worth failing for."""
+        """Append a line. A line that cannot be written is dropped."""
         now = datetime.now(UTC)
         if (now - self._minute).total_seconds() >= 60:
             self._minute, self._left = now, MINUTE_LIMIT
         if self._left <= 0:
             return
         self._left -= len(line)
-        text = line if self._left > 0 else "… what else it says in this minute is not kept"
+        text = line if self._left > 0 else "… the rest of this minute is dropped"
         with suppress(OSError):
             self._append_data(f"{now:%Y-%m-%dT%H:%M:%SZ} {text}\n".encode("utf-8", "replace"))
 
@@ -74,7 +71,7 @@ class ServerRemarks:
         self._stray: str | None = None
 
     def add_error_data(self, data: bytes) -> None:
-        """Bytes of its standard error."""
+        """Add bytes of its standard error."""
         *lines, self._rest = (line[:BUFFER_LIMIT] for line in (self._rest + data).split(b"\n"))
         for line in lines:
             text = self._clean_line(line.decode("utf-8", "replace"))
@@ -83,33 +80,33 @@ class ServerRemarks:
                 self._write_line(text)
 
     def end_errors(self) -> None:
-        """Nothing more comes on its standard error."""
+        """Its standard error has ended."""
         if self._rest:
             self.add_error_data(b"\n")
 
     def add_stray_line(self, line: bytes) -> None:
-        """A line of its standard output that is no message."""
+        """Add a line of its standard output that is not a message."""
         text = self._clean_line(line[:BUFFER_LIMIT].decode("utf-8", "replace"))
         self._stray = self._stray or text or None
         self._write_line(f"(standard output, no message) {text}")
 
     def add_log_message(self, level: str, text: str) -> None:
-        """A log message of the protocol."""
+        """Add a log message of the protocol."""
         self._write_line(f"({self._clean_line(level)}) {self._clean_line(text)}")
 
     def add_note(self, text: str) -> None:
-        """What befell it, as we see it."""
+        """Add what happened to it, in our words."""
         self._write_line(f"-- {self._clean_line(text)}")
 
     def describe_remarks(self) -> str:
-        """The end of it, to be put behind a reason."""
+        """Describe the last lines, to follow a reason."""
         found = ""
         if self._stray:
             stray = shorten_text(self._stray, 100)
-            found += f"; on its standard output, where only messages of the protocol belong, it said: {stray}"
+            found += f"; it printed on standard output, where only protocol messages belong: {stray}"
         if self._errors:
             text = self._secrets.hide("\n".join(self._errors))
-            found += f"; it said: {shorten_text(text[-SHOWN_LIMIT:], SHOWN_LIMIT)}"
+            found += f"; its last lines: {shorten_text(text[-SHOWN_LIMIT:], SHOWN_LIMIT)}"
         return found
 
     def _clean_line(self, text: str) -> str:
@@ -121,13 +118,14 @@ class ServerRemarks:
 
 
 _OWN_WORDS = re.compile(
-    r"(it was ended by signal \d+|it (?:ended|exited)[^;:]*|it was not ready within [\d.]+ seconds"
-    r"|the connection [^;:]*|it was closed|it cannot be connected|it does not speak the protocol"
-    r"|its command is not there|its command may not be run|it lists over [\d,]+ tools)"
+    r"(it was ended by signal \d+|it (?:ended|exited|has closed its output)[^;:]*|it was not ready within [\d.]+ s"
+    r"|the connection [^;:]*|it was closed|it cannot be connected|it does not follow the protocol"
+    r"|its command(?:, or the program that runs it,)? does not exist|its command is not executable"
+    r"|it lists over [\d,]+ tools)"
 )
 
 
 def redact_problem(problem: str | None) -> Redacted:
-    """A server's problem: how it begins, where that is ours."""
+    """Prepare a server's problem for the log: only its beginning is shown, where the words are ours."""
     found = _OWN_WORDS.match(problem or "")
     return Redacted(problem, found[0] if found else "")

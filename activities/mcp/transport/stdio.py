@@ -1,7 +1,7 @@
 """MCP over the standard input and output of a process.
 
-Ours in place of the `mcp` package's: a line is bounded, whatever is on it costs at most the connection, and nothing of
-the process tree is left when it ends, also not what left its process group.
+In place of the `mcp` package's: a line is bounded, an invalid line costs at most the connection, and nothing of the
+process tree outlives it, also not what left its process group. See `transport/__init__.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import anyio
 from mcp_types import JSONRPCRequest
 
 from holdfast.activities.mcp.resolve import ResolvedServer
-from holdfast.activities.mcp.transport.dispatcher import IncomingStream, OutgoingStream, Traffic
+from holdfast.activities.mcp.transport.dispatcher import Dispatcher, IncomingStream, OutgoingStream
 from holdfast.activities.mcp.transport.faults import Failure, Fault
 from holdfast.activities.mcp.transport.jsonrpc import END_KEPT, MESSAGE_LIMIT, Pace, encode_message, find_answered_id
 from holdfast.activities.mcp.transport.server_log import ServerRemarks
@@ -28,7 +28,7 @@ from holdfast.util.redaction import Redacted
 
 
 class LineBuffer:
-    """Bytes on their way to lines. Of a line that is too long only the two ends are kept."""
+    """Collects bytes into lines. Of a line that is too long only the two ends are kept."""
 
     def __init__(self, limit: int = MESSAGE_LIMIT) -> None:
         self._limit = limit
@@ -36,7 +36,7 @@ class LineBuffer:
         self._dropped = False
 
     def add_data(self, data: bytes) -> list[bytes | OversizedLine]:
-        """The lines that these bytes complete."""
+        """Add bytes and return the lines that they complete."""
         *ended, rest = data.split(b"\n")
         found: list[bytes | OversizedLine] = []
         for piece in ended:
@@ -59,50 +59,51 @@ class OversizedLine(bytes):
 
     @property
     def id(self) -> int | None:
-        """The request that it answered, if that can be told."""
+        """The id of the request that it answers, if that can be told."""
         return find_answered_id(self)
 
 
 CHUNK_SIZE = 262_144
 ERRORS_CHUNK_SIZE = 16_384
 EXIT_SECONDS = 2.0
-"""What it gets to end by itself once nobody speaks to it any more."""
+"""How long the process may take to exit after its standard input is closed."""
 TELL_SECONDS = 0.5
-"""How long its exit code is waited for once it is silent."""
+"""How long to wait for the exit code after its output has ended."""
 LOOK_SECONDS = 0.2
-"""How often is looked whether it lives. Its silence does not tell: what it started may hold its streams."""
+"""How often to check whether it lives. Its output does not tell: a child may hold the streams open."""
 LAST_SECONDS = 2.0
-"""How long is read on what it said before it ended, unless its streams end before."""
+"""How long its output is read after it has exited, unless the streams end before."""
 _LOGGER = logging.getLogger(__name__)
 
 
 @asynccontextmanager
 async def run_server_process(
-    resolved: ResolvedServer, key: str, traffic: Traffic, on_end: Callable[[str], None], remarks: ServerRemarks
+    resolved: ResolvedServer, key: str, dispatcher: Dispatcher, on_end: Callable[[str], None], remarks: ServerRemarks
 ) -> AsyncIterator[tuple[IncomingStream, OutgoingStream]]:
-    """The streams of a server that is started here and ended with the block. `on_end` is told when and why it ended.
+    """Start a server and yield its streams; it is ended with the block. `on_end` is called when it ends, with the
+    reason.
 
-    `key` marks everything it starts.
+    `key` marks everything that it starts, so that it can be found and ended.
     """
     _check_program(resolved)
     process = await _start_process(resolved, key)
     assert process.stdin, "it has pipes"
     assert process.stdout, "it has pipes"
     assert process.stderr, "it has pipes"
-    reading = asyncio.create_task(_read_output(process.stdout, traffic, remarks))
+    reading = asyncio.create_task(_read_output(process.stdout, dispatcher, remarks))
     hearing = asyncio.create_task(_read_errors(process.stderr, remarks))
     telling = asyncio.create_task(_report_end(process, reading, hearing, remarks, on_end))
-    tasks = [reading, hearing, telling, asyncio.create_task(_write_input(process, process.stdin, traffic))]
+    tasks = [reading, hearing, telling, asyncio.create_task(_write_input(process, process.stdin, dispatcher))]
     try:
-        yield traffic.ends
+        yield dispatcher.ends
     finally:
-        if reading.done():  # it ended by itself: that is why, and not what broke by it
+        if reading.done():  # it ended by itself: report that, and not what broke because of it
             await run_to_end(asyncio.wait({telling}))
         await run_to_end(_end_process(process, key, tasks))
 
 
 async def _start_process(resolved: ResolvedServer, key: str) -> asyncio.subprocess.Process:
-    """The process. Whoever does not wait for it leaves none behind."""
+    """Start the process. A cancelled start leaves no process behind."""
     starting = asyncio.create_task(
         asyncio.create_subprocess_exec(
             *resolved.words,
@@ -127,45 +128,47 @@ async def _end_started(starting: asyncio.Task[asyncio.subprocess.Process], key: 
 
 
 def _check_program(resolved: ResolvedServer) -> None:
-    """BadInput for what the system would only tell as one missing file."""
+    """BadInput for a missing folder or program: the system reports both as one missing file."""
     if not resolved.directory.is_dir():
-        raise BadInput(f"its folder (`cwd`) is not there: {str(resolved.directory)!r}")
+        raise BadInput(f"its folder (`cwd`) does not exist: {str(resolved.directory)!r}")
     program = resolved.words[0]
     if shutil.which(program, path=resolved.environment.get("PATH")) is None and not Path(program).exists():
-        hint = "; the words after the first go into `args`" if " " in program and len(resolved.words) == 1 else ""
-        raise BadInput(f"its command is not there: {resolved.secrets.hide(program)!r}{hint}")
+        hint = "; put its arguments into `args`" if " " in program and len(resolved.words) == 1 else ""
+        raise BadInput(f"its command does not exist: {resolved.secrets.hide(program)!r}{hint}")
 
 
-async def _read_output(output: asyncio.StreamReader, traffic: Traffic, remarks: ServerRemarks) -> None:
-    """Pass on what it says until it ends, or nobody listens any more."""
+async def _read_output(output: asyncio.StreamReader, dispatcher: Dispatcher, remarks: ServerRemarks) -> None:
+    """Deliver its output until it ends or the session is gone."""
     lines = LineBuffer()
     try:
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
             while data := await output.read(CHUNK_SIZE):
                 for line in lines.add_data(data):
                     if isinstance(line, OversizedLine):
-                        if not await traffic.handle_overlong(line.id):
+                        if not await dispatcher.handle_overlong(line.id):
                             return
-                    elif line.strip() and not await traffic.deliver_data(line):
+                    elif line.strip() and not await dispatcher.deliver_data(line):
                         remarks.add_stray_line(line)
     finally:
-        traffic.end_exchanges()
+        dispatcher.end_exchanges()
 
 
-async def _write_input(process: asyncio.subprocess.Process, input: asyncio.StreamWriter, traffic: Traffic) -> None:
-    """Pass on what it is told. When it takes nothing any more, whoever waits for an answer learns that none comes."""
+async def _write_input(
+    process: asyncio.subprocess.Process, input: asyncio.StreamWriter, dispatcher: Dispatcher
+) -> None:
+    """Send what the session writes. When the process takes nothing more, every open request fails."""
     try:
-        async for _, item in traffic.take_messages():
+        async for _, item in dispatcher.take_messages():
             try:
                 if process.returncode is not None:
                     raise Failure(Fault.NOT_SENT, "it has ended")
                 input.write(encode_message(item.message) + b"\n")
             except Failure as failure:
                 if isinstance(item.message, JSONRPCRequest):
-                    await traffic.fail_exchange(traffic.get_exchange(item.message), failure)
+                    await dispatcher.fail_exchange(dispatcher.get_exchange(item.message), failure)
             await input.drain()
     except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-        traffic.end_exchanges()
+        dispatcher.end_exchanges()
 
 
 async def _read_errors(errors: asyncio.StreamReader, remarks: ServerRemarks) -> None:
@@ -185,7 +188,7 @@ async def _report_end(
     remarks: ServerRemarks,
     on_end: Callable[[str], None],
 ) -> None:
-    """Say when and why it ended: it says nothing more, or its process is no more, whoever still holds its streams."""
+    """Report when and why it ended: its output ended, or its process, whoever still holds the streams."""
     while process.returncode is None and not reading.done():
         await asyncio.wait({reading}, timeout=LOOK_SECONDS)
     await _wait_for_exit(process, TELL_SECONDS)
@@ -197,7 +200,7 @@ async def _report_end(
 
 
 async def _wait_for_exit(process: asyncio.subprocess.Process, seconds: float) -> None:
-    """Wait so long for its end. `wait` would also wait for whoever else holds its streams."""
+    """Wait for its exit. `process.wait` would also wait for others that hold its streams."""
     deadline = asyncio.get_running_loop().time() + seconds
     while process.returncode is None and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
@@ -205,12 +208,12 @@ async def _wait_for_exit(process: asyncio.subprocess.Process, seconds: float) ->
 
 def _describe_exit(code: int | None) -> str:
     if code is None:
-        return "says nothing more"
+        return "has closed its output"
     return f"was ended by signal {-code}" if code < 0 else f"exited with code {code}"
 
 
 async def _end_process(process: asyncio.subprocess.Process, key: str, tasks: list[asyncio.Task[None]]) -> None:
-    """Let it end by itself, then end what is left; everything it started as well."""
+    """Let it exit, then kill what is left of it and of everything that it started."""
     try:
         if process.stdin:
             with suppress(OSError):
@@ -218,11 +221,11 @@ async def _end_process(process: asyncio.subprocess.Process, key: str, tasks: lis
         await _wait_for_exit(process, EXIT_SECONDS)
         await kill_tree(process.pid, key)
     except Exception as error:
-        _LOGGER.warning("A server may not have ended: %s", Redacted(error))
+        _LOGGER.warning("An MCP server may not have been ended: %s", Redacted(error))
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     transport = getattr(process, "_transport", None)
     if transport is not None:
         with suppress(ProcessLookupError, PermissionError, OSError):
-            transport.close()  # it would stay open while a stranger holds a stream
+            transport.close()  # it would stay open while another process holds a stream

@@ -1,7 +1,8 @@
-"""A server at an address: JSON-RPC by POST, the answers as JSON or as a stream of events (streamable HTTP).
+"""MCP over HTTP (streamable HTTP): requests by POST, answers as JSON or as a stream of events.
 
-Ours in place of the `mcp` package's: what befalls one message costs that message. Each has a task of its own, so that
-none waits for another; what nobody waits for has a limit; and what comes is bounded, and read once.
+In place of the `mcp` package's: a failed message fails that message alone, and how far a request got is recorded. Each
+request has a task of its own, notifications have a limit, and answers are bounded and read once. See
+`transport/__init__.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import httpx2
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest
 
-from holdfast.activities.mcp.transport.dispatcher import CANCELLED_METHOD, IncomingStream, OutgoingStream, Traffic
+from holdfast.activities.mcp.transport.dispatcher import CANCELLED_METHOD, Dispatcher, IncomingStream, OutgoingStream
 from holdfast.activities.mcp.transport.exchange import Exchange
 from holdfast.activities.mcp.transport.faults import Failure, Fault
 from holdfast.activities.mcp.transport.http_answers import StreamPosition, explain_status, is_stream, read_events
@@ -27,17 +28,17 @@ from holdfast.util.secrets import UNCUT
 from holdfast.util.text import exception_text
 
 TELL_SECONDS = 10.0
-"""How long a message may take that nobody waits for."""
+"""How long sending a notification may take."""
 TELLING_LIMIT = 100
-"""Such messages on their way at once."""
+"""Notifications on their way at once."""
 FIRST_SECONDS = 5.0
-"""How long others wait for the message that they must follow."""
+"""How long other messages wait for `notifications/initialized`, which they must follow."""
 LEAVE_SECONDS = 2.0
-"""How long a farewell may take."""
+"""How long ending the session may take."""
 LINGER_SECONDS = 5.0
-"""How long an answer is listened for that nobody wants any more."""
+"""How long the answer of a cancelled request is still read."""
 FAILURES_LIMIT = 2
-"""Attempts to listen that fail in a row."""
+"""Attempts to read a stream that fail in a row."""
 _LAST_EVENT = "last-event-id"
 _INITIALIZED = "notifications/initialized"
 _UNSENT_ERRORS = (
@@ -52,13 +53,13 @@ _UNSENT_ERRORS = (
 
 @asynccontextmanager
 async def open_streams(
-    url: str, client: httpx2.AsyncClient, traffic: Traffic
+    url: str, client: httpx2.AsyncClient, dispatcher: Dispatcher
 ) -> AsyncIterator[tuple[IncomingStream, OutgoingStream]]:
-    """The streams of a server that is at an address, until the end of the block."""
-    wire = _HttpWire(Address(url, client), traffic)
+    """Yield the streams of the server at this address, until the end of the block."""
+    wire = _HttpWire(Address(url, client), dispatcher)
     writing = asyncio.create_task(wire.send_messages())
     try:
-        yield traffic.ends
+        yield dispatcher.ends
     finally:
         writing.cancel()
         await wire.close()
@@ -73,16 +74,16 @@ class _Post(NamedTuple):
 class _HttpWire:
     """The messages of one connection on their way."""
 
-    def __init__(self, address: Address, traffic: Traffic) -> None:
+    def __init__(self, address: Address, dispatcher: Dispatcher) -> None:
         self._address = address
-        self._traffic = traffic
+        self._dispatcher = dispatcher
         self._posts: dict[object, _Post] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._telling = 0
 
     async def send_messages(self) -> None:
-        """Send what is handed over."""
-        async for context, item in self._traffic.take_messages():
+        """Send what the session writes."""
+        async for context, item in self._dispatcher.take_messages():
             message, headers = item.message, _build_headers(item)
             if isinstance(message, JSONRPCRequest):
                 self._begin_request(message, headers, context)
@@ -96,7 +97,7 @@ class _HttpWire:
                 self._start_task(self._send_notice(message, headers))
 
     async def close(self) -> None:
-        """Drop what is under way, and tell the server that its session has ended, if it will hear that."""
+        """Cancel what is under way, and end the session at the server."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -112,20 +113,20 @@ class _HttpWire:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    # What we ask
+    # Requests
 
     def _begin_request(self, message: JSONRPCRequest, headers: Mapping[str, str], context: Context) -> None:
         if message.method == "initialize":
-            self._address.version = None  # it is what is to be found out
+            self._address.version = None  # it is negotiated by this request
         else:
             self._address.version = headers.get(VERSION_HEADER, self._address.version)
-        exchange = self._traffic.get_exchange(message)
+        exchange = self._dispatcher.get_exchange(message)
         task = self._start_task(self._send_request(message, exchange, headers), context)
         self._posts[message.id] = _Post(task, exchange, self._address.is_modern)
         task.add_done_callback(lambda _: self._posts.pop(message.id, None))
 
     async def _send_request(self, message: JSONRPCRequest, exchange: Exchange, headers: Mapping[str, str]) -> None:
-        """Send a request and pass its answer on; or, in the place of one, what became of it."""
+        """Send a request and deliver its answer, or what became of it."""
         try:
             await self._exchange_messages(message, exchange, headers)
             failure = Failure(Fault.LOST, "the connection ended before it answered")
@@ -136,11 +137,11 @@ class _HttpWire:
         except httpx2.TransportError as error:
             failure = Failure(Fault.LOST, f"the connection broke: {exception_text(error, UNCUT)}")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            return  # nobody listens any more
+            return  # the session is gone
         except Exception as error:
             failure = Failure(Fault.LOST, f"{type(error).__name__}: {exception_text(error, UNCUT)}")
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await self._traffic.fail_exchange(exchange, failure)
+            await self._dispatcher.fail_exchange(exchange, failure)
 
     async def _exchange_messages(self, message: JSONRPCRequest, exchange: Exchange, headers: Mapping[str, str]) -> None:
         place = StreamPosition()
@@ -160,30 +161,30 @@ class _HttpWire:
         return await self._resume_stream(exchange, place)
 
     async def _read_whole(self, response: httpx2.Response, exchange: Exchange) -> None:
-        """An answer that is one message."""
+        """Read an answer that is one message."""
         status = response.status_code
         if status == 202 or not response.headers.get("content-type", "").lower().startswith("application/json"):
-            raise Failure(Fault.UNREADABLE, f"it took it and gave no answer (HTTP status {status})")
+            raise Failure(Fault.UNREADABLE, f"it accepted the request and gave no answer (HTTP status {status})")
         body = await read_whole(response, MESSAGE_LIMIT)
         if body is None:
             raise Failure(Fault.UNREADABLE, f"it answered with over {MESSAGE_LIMIT:,} bytes")
-        await self._traffic.deliver_data(body, exchange)
+        await self._dispatcher.deliver_data(body, exchange)
         if not exchange.answered:
-            raise Failure(Fault.UNREADABLE, "what it answered is no answer to what it was asked")
+            raise Failure(Fault.UNREADABLE, "its answer is not one to this request")
 
     async def _follow_stream(self, response: httpx2.Response, exchange: Exchange | None, place: StreamPosition) -> bool:
-        """Pass on what a stream brings, until the answer if one is waited for. Did anything come?"""
+        """Deliver the messages of a stream, until the answer of the exchange if there is one. Whether any came."""
         came = False
-        async with aclosing(read_events(response, place, self._traffic.pace)) as messages:
+        async with aclosing(read_events(response, place, self._dispatcher.pace)) as messages:
             async for data in messages:
                 came = True
-                await self._traffic.deliver_data(data, exchange)
+                await self._dispatcher.deliver_data(data, exchange)
                 if exchange and exchange.answered:
                     break
         return came
 
     async def _resume_stream(self, exchange: Exchange, place: StreamPosition) -> None:
-        """Take up a stream that ended before the answer, as far as the server lets us."""
+        """Resume a stream that ended before the answer, as far as the server allows it."""
         failed, came = 0, True
         while not exchange.answered and place.id is not None and failed < FAILURES_LIMIT:
             await asyncio.sleep(place.choose_pause(came=came))
@@ -198,19 +199,19 @@ class _HttpWire:
         await response.aread()
         session = self._address.session is not None
         error = explain_status(response, exchange.id, has_session=session)
-        await self._traffic.answer_exchange(exchange, error)
+        await self._dispatcher.answer_exchange(exchange, error)
         if session and response.status_code == 404:
-            self._traffic.on_doubt()
+            self._dispatcher.on_suspect()
 
-    # What we tell, and what the server tells
+    # Notifications, and messages of the server
 
     async def _send_notice(
         self, message: JSONRPCMessage, headers: Mapping[str, str], seconds: float = TELL_SECONDS
     ) -> None:
-        """Send what nobody waits for."""
+        """Send a message that has no answer."""
         self._telling += 1
         if self._telling > TELLING_LIMIT:
-            self._traffic.on_break("it does not take what it is told")
+            self._dispatcher.on_break("it does not accept notifications")
         try:
             with suppress(Exception):
                 async with (
@@ -222,18 +223,18 @@ class _HttpWire:
             self._telling -= 1
 
     def _withdraw_request(self, message: JSONRPCNotification, headers: Mapping[str, str]) -> None:
-        """Nobody wants an answer any more. In the newer protocol that is told by not listening to it."""
+        """Cancel a request. In the stateless protocol versions this is done by closing it."""
         post = self._posts.get((message.params or {}).get("requestId"))
         if post and post.modern:
             post.task.cancel()
-            self._start_task(self._traffic.fail_exchange(post.exchange, Failure(Fault.LOST, "it was told to stop")))
+            self._start_task(self._dispatcher.fail_exchange(post.exchange, Failure(Fault.LOST, "it was cancelled")))
         elif not self._address.is_modern:
             self._start_task(self._send_notice(message, headers))
         if post and not post.modern:
             asyncio.get_running_loop().call_later(LINGER_SECONDS, post.task.cancel)
 
     async def _listen_for_messages(self) -> None:
-        """Hear what the server says of itself, in the older protocol: not too often, and only if it wants to."""
+        """Read what the server sends by itself, in the stateful protocol versions."""
         failed, place = 0, StreamPosition()
         while self._address.session and failed < FAILURES_LIMIT:
             failed += 1
@@ -250,11 +251,11 @@ class _HttpWire:
 
 
 def _build_headers(item: SessionMessage) -> dict[str, str]:
-    """What a message carries beside itself."""
+    """The headers that the session wants sent with a message."""
     about = item.metadata
     return dict(about.headers or {}) if isinstance(about, ClientMessageMetadata) else {}
 
 
 def _describe_unreached(error: httpx2.TransportError) -> str:
     words = exception_text(error, UNCUT)
-    return f"{words} (does it speak http:// and not https://?)" if "WRONG_VERSION_NUMBER" in words else words
+    return f"{words} (is it at http:// and not https://?)" if "WRONG_VERSION_NUMBER" in words else words

@@ -146,7 +146,7 @@ def test_S39_what_is_to_be_done_first_is_not_told_and_a_refusal_ends_it() -> Non
     done = _carried(asked.value.state, QuestionAnswer(action="accept", text="done"))
     done.ask_next("s")
     assert (done.sent_replies, done.state) == (None, None)
-    with pytest.raises(ToolFailure, match="It was not called") as refused:
+    with pytest.raises(ToolFailure, match="The tool was not called") as refused:
         _carried(asked.value.state, QuestionAnswer(action="decline")).ask_next("s")
     assert refused.value.type == "declined"
 
@@ -161,7 +161,7 @@ def test_S39_what_is_to_be_done_first_is_not_told_and_a_refusal_ends_it() -> Non
             "bad_question",
             "asked for 'c'",
         ),
-        ({"requestState": "with s3cret-s3cret in it"}, "bad_question", "one of our secrets"),
+        ({"requestState": "with s3cret-s3cret in it"}, "bad_question", "a secret"),
     ],
 )
 def test_S39_what_cannot_be_had_is_refused_before_anything_is_asked(result: Any, kind: str, words: str) -> None:

@@ -22,7 +22,7 @@ from mcp_types import CallToolResult, JSONRPCResponse
 
 from holdfast.activities.mcp.server.lifecycle import ListPauses
 from holdfast.activities.mcp.server.result_content import ResultSchema, build_result
-from holdfast.activities.mcp.transport.dispatcher import Traffic
+from holdfast.activities.mcp.transport.dispatcher import Dispatcher
 from holdfast.activities.mcp.transport.exchange import Exchange
 from holdfast.activities.mcp.transport.faults import Fault, build_failure, build_fault_error
 from holdfast.activities.mcp.transport.http_answers import StreamPosition, explain_status
@@ -92,7 +92,7 @@ def test_S39_whose_answer_was_too_long_is_told_by_its_ends(line: bytes, id: int 
 
 def test_S39_what_is_no_message_is_an_error_without_its_words() -> None:
     for data in (b"", b"secret words", b"[]", b"{}", b'{"jsonrpc": "2.0"}', b"\xff", b"[" * 100_000):
-        with pytest.raises(UnreadableMessage, match=r"^what it said is no JSON-RPC message$"):
+        with pytest.raises(UnreadableMessage, match=r"^its message is not JSON-RPC$"):
             read_message(data)
 
 
@@ -130,7 +130,7 @@ def test_S39_values_are_counted_and_what_is_in_texts_is_not(value: Any) -> None:
 
 def test_S39_what_holds_too_much_is_not_read() -> None:
     began = time.process_time()
-    with pytest.raises(UnreadableMessage, match="what it said holds over 300,000 values"):
+    with pytest.raises(UnreadableMessage, match="its message holds over 300,000 values"):
         read_message(answer({"a": [[]] * 1_000_000}))
     commas = read_message(answer({"a": "1,2\n" * 500_000}))
     assert isinstance(commas, JSONRPCResponse)
@@ -147,7 +147,7 @@ def test_S39_a_list_keeps_what_fits_the_protocol() -> None:
     bad = {"name": "bad", "inputSchema": True}
     found = fit_result(exchange, {"tools": [GOOD, bad, None], "nextCursor": "2"}, "2025-06-18")
     assert found == {"tools": [GOOD], "nextCursor": "2"}
-    first, second = exchange.remarks
+    first, second = exchange.left_out
     assert first.startswith("'bad' does not fit the protocol: inputSchema: ")
     assert second.startswith("the tool at place 3 does not fit the protocol: ")
 
@@ -158,18 +158,18 @@ def test_S39_of_a_list_as_much_is_passed_on_as_tells_that_it_is_too_long() -> No
     assert fit_result(Exchange(method="tools/call"), {"content": [1, 2]}, "2025-06-18") == {"content": [1, 2]}
 
 
-# Traffic
+# Dispatcher
 
 
 @pytest.fixture
-async def traffic() -> AsyncIterator[Traffic]:
+async def traffic() -> AsyncIterator[Dispatcher]:
     """The messages of a connection that nothing is done about."""
-    made = Traffic(lambda reason: None, lambda: None)
+    made = Dispatcher(lambda reason: None, lambda: None)
     yield made
     made.close()
 
 
-async def test_S31_what_was_never_handed_over_was_not_sent(traffic: Traffic) -> None:
+async def test_S31_what_was_never_handed_over_was_not_sent(traffic: Dispatcher) -> None:
     reading, writing = traffic.ends
     dispatcher = JSONRPCDispatcher(reading, writing)
     exchange = Exchange()
@@ -189,13 +189,13 @@ async def test_S31_what_was_never_handed_over_was_not_sent(traffic: Traffic) -> 
             await asking
         await running
     assert build_failure(found.value, exchange).fault is Fault.NOT_SENT
-    exchange.begun = True
+    exchange.was_sent = True
     assert build_failure(found.value, exchange).fault is Fault.LOST
     exchange.answered = True  # then it is what the server says
-    assert build_failure(found.value, exchange).fault is Fault.TOLD
+    assert build_failure(found.value, exchange).fault is Fault.ERROR
 
 
-async def test_S39_an_answer_that_nobody_waits_for_is_dropped_and_no_garbage(traffic: Traffic) -> None:
+async def test_S39_an_answer_that_nobody_waits_for_is_dropped_and_no_garbage(traffic: Dispatcher) -> None:
     assert await traffic.deliver_data(answer({}))
     assert not await traffic.deliver_data(b"garbage")
     with pytest.raises(anyio.WouldBlock):
@@ -251,23 +251,23 @@ SESSION = {"error": {"code": -32000, "message": "No valid session ID provided"}}
         (404, None, True, Fault.SESSION),
         (404, None, False, Fault.REFUSED),
         (404, THEIRS | SESSION, True, Fault.SESSION),
-        (404, OURS | SESSION, True, Fault.TOLD),
+        (404, OURS | SESSION, True, Fault.ERROR),
         (400, THEIRS | SESSION, True, Fault.SESSION),
-        (400, OURS | SESSION, True, Fault.TOLD),
-        (400, THEIRS | SESSION, False, Fault.TOLD),
-        (400, THEIRS | {"error": {"code": -32000, "message": "no"}}, True, Fault.TOLD),
+        (400, OURS | SESSION, True, Fault.ERROR),
+        (400, THEIRS | SESSION, False, Fault.ERROR),
+        (400, THEIRS | {"error": {"code": -32000, "message": "no"}}, True, Fault.ERROR),
         (400, None, True, Fault.REFUSED),
         (429, None, True, Fault.REFUSED),
         (408, None, True, Fault.LOST),
         (409, None, True, Fault.LOST),
         (500, None, True, Fault.LOST),
-        (500, OURS | SESSION, True, Fault.TOLD),
+        (500, OURS | SESSION, True, Fault.ERROR),
         (500, THEIRS | SESSION, True, Fault.LOST),
         (502, OURS | SESSION, True, Fault.LOST),
         (504, OURS | SESSION, True, Fault.LOST),
         (401, OURS | SESSION, True, Fault.UNAUTHORIZED),
         (403, None, True, Fault.UNAUTHORIZED),
-        (403, OURS | SESSION, True, Fault.TOLD),
+        (403, OURS | SESSION, True, Fault.ERROR),
     ],
 )
 def test_S31_a_status_says_only_what_it_says(status: int, body: Any, session: bool, fault: Fault) -> None:
@@ -288,9 +288,9 @@ def test_faults_of_ours_are_known_again(fault: Fault) -> None:
     ("code", "message", "data", "fault"),
     [
         (-32000, "Connection closed", None, Fault.LOST),
-        (-32000, "my own error", None, Fault.TOLD),
-        (-32603, "broken", {"mark": "guessed", "fault": "not_sent"}, Fault.TOLD),
-        (-32602, "Invalid params", None, Fault.TOLD),
+        (-32000, "my own error", None, Fault.ERROR),
+        (-32603, "broken", {"mark": "guessed", "fault": "not_sent"}, Fault.ERROR),
+        (-32602, "Invalid params", None, Fault.ERROR),
     ],
 )
 def test_S31_what_a_server_says_is_not_taken_for_a_loss(code: int, message: str, data: Any, fault: Fault) -> None:
