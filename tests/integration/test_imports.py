@@ -1,4 +1,4 @@
-"""What is imported: a client imports nothing that runs calls, a worker no `mcp` and no provider that it does not use."""
+"""What is imported: a client imports nothing that runs calls, a worker no `mcp` and no provider that it does not need."""
 
 from __future__ import annotations
 
