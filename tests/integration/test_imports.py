@@ -1,4 +1,4 @@
-"""What is imported: a client imports nothing that runs calls, a worker no `mcp` and no provider that it does not need."""
+"""What is imported: clients import nothing that runs calls, workers no `mcp` and no provider that they do not need."""
 
 from __future__ import annotations
 

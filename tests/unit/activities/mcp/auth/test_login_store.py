@@ -80,7 +80,7 @@ def test_S45_garbage_is_no_login_and_is_not_told(tmp_path: Path, content: bytes)
 def test_S45_what_others_may_read_or_write_is_not_used(tmp_path: Path, mode: int) -> None:
     file = kept(tmp_path, login())
     file.file.chmod(mode)
-    with pytest.raises(NotAuthorized, match="may be read or written by others"):
+    with pytest.raises(NotAuthorized, match="may be read or written by other users"):
         file.read()
 
 

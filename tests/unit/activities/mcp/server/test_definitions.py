@@ -132,7 +132,7 @@ def sentence(change: DefinitionChange | None) -> str:
 
 def test_S39_what_is_not_known_is_asked_about(tmp_path: Path) -> None:
     PinnedDefinitions(tmp_path, "a").pin_new([BEFORE])
-    assert "could not be kept" in sentence(PinnedDefinitions(tmp_path, "b").find_change(BEFORE))
+    assert "could not be stored" in sentence(PinnedDefinitions(tmp_path, "b").find_change(BEFORE))
 
 
 def test_S39_a_server_cannot_make_us_forget_what_was_approved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,10 +144,10 @@ def test_S39_a_server_cannot_make_us_forget_what_was_approved(tmp_path: Path, mo
     for flood in range(5):
         known.pin_new([BEFORE, *(Definition(name=f"junk-{flood}-{number}") for number in range(15))])
     assert {one.name for one in known.definitions} == {"act", *(f"junk-4-{number}" for number in range(15))}
-    with pytest.raises(BadInput, match="would hold over 20 tools"):
+    with pytest.raises(BadInput, match="would exceed 20 tools"):
         known.pin_new([Definition(name=f"more-{number}") for number in range(20)])
     assert "since it was last approved" in sentence(known.find_change(after(description="Other.")))
-    assert "could not be kept" in sentence(known.find_change(Definition(name="more-1")))
+    assert "could not be stored" in sentence(known.find_change(Definition(name="more-1")))
 
 
 def test_S39_a_damaged_file_makes_everything_asked_about_until_it_is_approved(tmp_path: Path) -> None:

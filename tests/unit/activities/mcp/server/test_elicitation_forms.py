@@ -154,7 +154,7 @@ def test_S39_what_is_to_be_done_first_is_not_told_and_a_refusal_ends_it() -> Non
 @pytest.mark.parametrize(
     ("result", "kind", "words"),
     [
-        ({"inputRequests": {"a": {"method": "roots/list"}}}, "input_required", "wants roots/list from us"),
+        ({"inputRequests": {"a": {"method": "roots/list"}}}, "input_required", "asks for roots/list, which"),
         ({"inputRequests": {str(n): elicit(URL) for n in range(21)}}, "bad_question", "21 questions at once"),
         (
             {"inputRequests": {"a": elicit(URL), "b": elicit(form({"c": {"type": "object"}}))}},

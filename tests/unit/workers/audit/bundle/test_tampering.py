@@ -17,7 +17,7 @@ from holdfast.domain.approvals.signing import format_public_key
 from holdfast.errors import BadInput
 from holdfast.payloads.converter import build_data_converter
 from holdfast.util.json_values import encode_canonical
-from holdfast.workers.audit.bundle.bundle import CHAIN, MANIFEST, SIGNATURE, Manifest
+from holdfast.workers.audit.bundle.bundle import CHAIN, MANIFEST, SIGNATURE, Manifest, UnknownBundleVersion
 from holdfast.workers.audit.bundle.chain import Chain, Record, digest_bytes
 from holdfast.workers.audit.bundle.export import export_bundle, sign_manifest
 from holdfast.workers.audit.bundle.verify import VerifyResult, verify_bundle
@@ -213,7 +213,10 @@ def test_S43_a_changed_byte_is_found_wherever_it_is(bundle: Path, tmp_path: Path
     for place in sorted(some.sample(range(len(whole)), FLIPS)):
         changed = bytearray(whole)
         changed[place] ^= 1 << some.randrange(8)
-        assert not looked_at(tmp_path, bytes(changed)).is_intact, f"byte {place}"
+        try:
+            assert not looked_at(tmp_path, bytes(changed)).is_intact, f"byte {place}"
+        except UnknownBundleVersion:  # the byte was one of the format's name or version
+            continue
 
 
 @pytest.mark.parametrize("change", [{"subject": "another"}, {"runs": []}, {"absent": ["x"]}, {"created": "1999"}])
