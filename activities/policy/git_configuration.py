@@ -1,16 +1,16 @@
-"""git runs programs that configuration names: what of that a command gets, and what is asked about first (S30).
+"""Keeps git from running programs that the configuration of a repository names, unless somebody is asked (S30).
 
-A repository is data that anybody may have written, and its configuration names programs: a monitor, hooks, editors,
-filters, drivers, aliases. Three things keep these from running unasked:
+A repository is data that anybody may have written, and its configuration names programs: monitors, hooks, editors,
+filters, drivers, aliases. Three measures:
 
-- no command takes a folder for a repository that merely looks like one (`safe.bareRepository`), or runs a monitor;
-- a command that nobody was asked about runs no hook, and the programs that the user's own configuration names instead
-  of those of the repository, by settings that git reads last (`GIT_CONFIG_COUNT`);
-- what git cannot be told to leave out (filters, drivers, aliases, transports) is a doubt about the command: it is asked
-  about. Every key of the repository that is not known to be harmless counts as such.
+- no command takes a folder that only looks like a repository for one (`safe.bareRepository`), or runs a monitor;
+- a command that nobody was asked about runs no hook, and the programs of the user's own configuration instead of those
+  of the repository, by settings that git reads last (`GIT_CONFIG_COUNT`);
+- what git cannot be told to leave out (filters, drivers, aliases, transports) is a doubt about the command, so that it
+  is asked about. Every key of the repository counts that is not known to be harmless.
 
-git itself is asked which repository it would use, with the options and the environment that it will get, and what its
-configuration says: `git config --list` runs nothing. Submodules are repositories of their own.
+git itself is asked which repository it would use, with the options and environment of the command, and what its
+configuration is: `git config --list` runs nothing. Submodules are repositories of their own.
 
 Why: docs/decisions/0011-git-is-asked-about-git.md.
 """
@@ -30,11 +30,11 @@ from holdfast.activities.shell.programs.program import Program, find_reached_fol
 from holdfast.util.text import escape_controls, shorten_text
 
 GIT_SECONDS = 5.0
-"""What git may take to tell its configuration."""
+"""The time for an answer of git."""
 MAX_REPOSITORIES = 20
-"""Of one command, submodules included."""
+"""Repositories of one command, submodules included."""
 MAX_BYTES = 64_000_000
-"""Of an answer of git's."""
+"""Bytes of an answer of git."""
 _ALWAYS_SETTINGS = (("safe.bareRepository", "explicit"), ("core.fsmonitor", "false"))
 _UNASKED_SETTINGS = (("core.hooksPath", "/dev/null"), ("core.pager", "cat"))
 _USER_DEFAULTS = {
@@ -47,9 +47,9 @@ _USER_DEFAULTS = {
     "gpg.x509.program": "gpgsm",
     "sequence.editor": ":",
 }
-"""Programs that the user may have chosen, each with what is used when they have not."""
+"""Programs that the user may have configured, with the defaults."""
 _NOT_PASSED_ON = frozenset(["GIT_CONFIG_PARAMETERS", "GIT_EXTERNAL_DIFF"])
-"""Variables that git would go by instead: the first is read after our settings."""
+"""Variables that would override our settings: git reads the first one after them."""
 _CREDENTIAL_HELPER = re.compile(r"credential\.(.*\.)?helper", re.DOTALL)
 _REPLACED_KEYS = frozenset(name.lower() for name in (*dict((*_ALWAYS_SETTINGS, *_UNASKED_SETTINGS)), *_USER_DEFAULTS))
 _HARMLESS_KEYS = re.compile(
@@ -84,7 +84,7 @@ _HARMLESS_KEYS = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-"""Keys, in lower case, that make git run nothing. What is not here may."""
+"""Keys, in lower case, by which git runs nothing. Any other key may name a program."""
 _LFS_SETTINGS = frozenset(
     [
         ("filter.lfs.clean", "git-lfs clean -- %f"),
@@ -93,37 +93,37 @@ _LFS_SETTINGS = frozenset(
         ("filter.lfs.required", "true"),
     ]
 )
-"""What `git lfs install --local` writes: a program of the user's, by its name alone."""
+"""The settings of `git lfs install --local`: they name a program of the user."""
 _TRANSPORT = re.compile(r"[A-Za-z0-9+.-]+::")
-"""`ext::sh -c …` is an address."""
+"""An address with a remote helper, such as `ext::sh -c …`."""
 _PUSH_COMMANDS = frozenset(["push", "send-pack", "subtree"])
-"""Subcommands that have another repository run its hooks, for which nothing that we tell git counts."""
+"""Subcommands by which another repository runs its hooks, where our settings do not apply."""
 _ADDRESS_KEYS = re.compile(r"remote\.(?P<remote>.+)\.(url|pushurl)|branch\..+\.(remote|pushremote)|remote\.pushdefault")
 _REPOSITORY_SUFFIXES = ("/.git", "", ".git/.git", ".git")
-"""What git tries behind the path of a repository."""
+"""The suffixes that git tries for the path of a repository."""
 _ARCHIVE_PROGRAMS = frozenset(["tar", "gtar", "bsdtar", "unzip", "7z", "7za", "7zr", "7zz", "cpio", "pax"])
 _EXTRACT_OPTION = re.compile(r"-?[A-Za-z]*x[A-Za-z]*|--(e|extract.*|get?)")
 _REPOSITORY_OPTIONS = ("-C", "--git-dir", "--work-tree", "--namespace")
-"""git's own options that say which repository is meant; `--bare` is another."""
+"""Options of git that select a repository; `--bare` is another."""
 _STAYING_WRAPPERS = frozenset(
     ["bash -c", "builtin", "command", "dash -c", "exec", "find -exec", "ionice", "nice", "nohup", "setsid", "sh -c",
      "stdbuf", "time", "timeout", "xargs"]
 )  # fmt: skip
-"""Wrappers that run a program in the folder they are in themselves."""
+"""Wrappers that do not change the folder of a program."""
 _SHALLOW_COMMANDS = frozenset(
     ["blame", "branch", "cat-file", "config", "for-each-ref", "log", "ls-tree", "merge-base", "name-rev", "remote",
      "rev-list", "rev-parse", "shortlog", "show", "tag"]
 )  # fmt: skip
-"""Subcommands that do not look into submodules."""
+"""Subcommands that do not read submodules."""
 
 
 def guard_git(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a command, with what every git that it runs is told."""
+    """The environment of a command, with settings for every git that it runs."""
     return _add_settings(environment, _ALWAYS_SETTINGS)
 
 
 def guard_git_unasked(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """The environment of a command that nobody was asked about: git runs no hook, and programs of the user alone."""
+    """The environment of a command that nobody was asked about: git runs no hook, and only programs of the user."""
     own = _read_own_settings(folder, environment)
     chosen = {name: _find_last(own, name.lower(), usual) for name, usual in _USER_DEFAULTS.items()}
     if "core.sshcommand" not in {key for key, _ in own}:
@@ -134,7 +134,7 @@ def guard_git_unasked(environment: Mapping[str, str], folder: Path) -> dict[str,
 
 
 def find_git_doubts(command: str, folder: Path, workspace: Path, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Why git may run a program that nobody was asked about, where it cannot be told not to; empty when it does not."""
+    """Why git may run a program by the configuration of a repository, for a person; empty when it does not."""
     programs = CommandReading(command).programs
     gits = [program for program in programs if program.name and re.match(r"git(-|$)", program.name)]
     if not gits:
@@ -152,12 +152,12 @@ def find_git_doubts(command: str, folder: Path, workspace: Path, environment: Ma
 
 
 def _find_last_git(programs: tuple[Program, ...]) -> int:
-    """The place of the last git among programs."""
+    """The index of the last git among the programs."""
     return max(place for place, program in enumerate(programs) if program.name and re.match(r"git(-|$)", program.name))
 
 
 def _may_unpack(program: Program) -> bool:
-    """May it leave a repository's files behind whose names no word tells?"""
+    """May a program unpack an archive, and so create the files of a repository?"""
     if program.name not in _ARCHIVE_PROGRAMS:
         return False
     return "tar" not in program.name or any(
@@ -171,7 +171,7 @@ def _is_staying(program: Program) -> bool:
 
 @dataclass
 class _RepositoryCheck:
-    """What was found in the repositories of one command."""
+    """Collects doubts about the repositories of one command."""
 
     workspace: Path
     environment: Mapping[str, str]
@@ -179,7 +179,7 @@ class _RepositoryCheck:
     _seen: set[tuple[str, ...]] = field(default_factory=set)
 
     def check_repository(self, program: Program, folder: Path) -> None:
-        """Look at the repository that this git would use in this folder, and at its submodules."""
+        """Check the repository that this git would use in this folder, and its submodules."""
         options = _find_options(program)
         if options is None or not folder.is_dir():
             self.doubts.append("it is not known which repository git would use")
@@ -219,7 +219,7 @@ class _RepositoryCheck:
     def _may_push_here(
         self, program: Program, options: tuple[str, ...], folder: Path, settings: Iterable[_Setting]
     ) -> bool:
-        """May the repository that is pushed to be one of the workspace?"""
+        """May the target of a push be a repository in the workspace?"""
         words = program.normal[2:]
         if None in words:
             return True
@@ -228,7 +228,7 @@ class _RepositoryCheck:
         named = {remote for remote, _ in known if remote is not None} & set(operands)
         configured = [value for remote, value in known if not named or remote in named]
         old = _run_git(options, folder, self.environment, "rev-parse", "--git-common-dir")
-        # Addresses in files of their own, as git had them once. Without a repository there are none.
+        # Old versions of git kept addresses in files of these folders.
         if old and any(_has_files(folder / os.fsdecode(old.strip()) / one) for one in ("remotes", "branches")):
             return True
         moves = [options[at + 1] for at, option in enumerate(options) if option == "-C"]
@@ -238,7 +238,7 @@ class _RepositoryCheck:
         )
 
     def _is_here(self, address: str, base: Path) -> bool:
-        """Does it lead from this folder to a repository in the workspace?"""
+        """Does an address lead from this folder to a repository in the workspace?"""
         if not base.is_relative_to(self.workspace) and not address.startswith(("/", "~", "file:")):
             return False
         path = unquote(re.sub(r"^file://[^/]*", "", address)) if address.startswith("file:") else address
@@ -259,7 +259,7 @@ class _RepositoryCheck:
         key, value = setting.key, setting.value
         if key in _REPLACED_KEYS or _CREDENTIAL_HELPER.fullmatch(key) or (key, value) in _LFS_SETTINGS:
             return False
-        if key == "core.worktree":  # of a submodule; another one would have git write elsewhere
+        if key == "core.worktree":  # of a submodule; any other value makes git write elsewhere
             return not (folder / setting.file.parent / value).resolve().is_relative_to(self.workspace)
         if key.startswith("remote.") and key.endswith("url") and _TRANSPORT.match(value):
             return True
@@ -271,7 +271,7 @@ class _Setting:
     scope: str
     origin: str
     key: str
-    """In lower case, save the part between the first dot and the last."""
+    """In lower case, except between the first and the last dot."""
     value: str
 
     @property
@@ -279,7 +279,7 @@ class _Setting:
         return Path(self.origin.removeprefix("file:"))
 
     def is_of_the_repository(self, folder: Path, workspace: Path) -> bool:
-        """Does the repository say it, or a file of the workspace that the user's own configuration includes?"""
+        """Is it in the configuration of the repository, or in a file of the workspace that the user includes?"""
         if self.scope in ("system", "global"):
             return self.origin.startswith("file:") and (folder / self.file).resolve().is_relative_to(workspace)
         return self.scope != "command"
@@ -300,7 +300,7 @@ def _parse_settings(listed: bytes) -> Iterator[_Setting]:
 
 
 def _read_own_settings(folder: Path, environment: Mapping[str, str]) -> list[tuple[str, str]]:
-    """What the user and the machine configure, in order; nothing where git does not tell."""
+    """The settings of the user and the machine, in order; empty when git fails."""
     found = _run_git((), folder, guard_git(environment), "config", "--list", "--show-scope", "--show-origin", "-z")
     return [(one.key, one.value) for one in _parse_settings(found or b"") if one.scope in ("system", "global")]
 
@@ -311,7 +311,7 @@ def _find_last(settings: Iterable[tuple[str, str]], key: str, usual: str) -> str
 
 
 def _list_submodules(options: tuple[str, ...], folder: Path, environment: Mapping[str, str]) -> Iterator[Path]:
-    """The repositories that are checked out inside of this one."""
+    """The checked-out submodules of a repository."""
     top = _run_git(options, folder, environment, "rev-parse", "--show-toplevel")
     listed = _run_git(options, folder, environment, "ls-files", "--stage", "--full-name", "-z", ":/") if top else None
     for line in (listed or b"").split(b"\0"):
@@ -322,7 +322,7 @@ def _list_submodules(options: tuple[str, ...], folder: Path, environment: Mappin
 
 
 def _run_git(options: tuple[str, ...], folder: Path, environment: Mapping[str, str], *words: str) -> bytes | None:
-    """What git answers; None when it fails, or says too much."""
+    """The output of git; None when it fails, or prints too much."""
     try:
         done = subprocess.run(
             ["git", *options, *words],
@@ -338,7 +338,7 @@ def _run_git(options: tuple[str, ...], folder: Path, environment: Mapping[str, s
 
 
 def _find_options(program: Program) -> tuple[str, ...] | None:
-    """git's own options that say which repository is meant; None when they are not known."""
+    """The options of git that select its repository; None when one is unknown."""
     own = program.words[1 : len(program.words) - len(program.normal) + 1]
     found: list[str] = []
     words = iter(own)
@@ -358,7 +358,7 @@ def _find_options(program: Program) -> tuple[str, ...] | None:
 
 
 def _add_settings(environment: Mapping[str, str], settings: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """With settings behind those that the environment has already: git takes the last."""
+    """The environment with further settings behind its own: for git the last one counts."""
     given = environment.get("GIT_CONFIG_COUNT", "")
     first = int(given) if given.isascii() and given.isdigit() and len(given) < 5 else 0
     told = dict(environment)

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from holdfast.activities.policy.command_matching import END_MARK, CommandReading, Words, parse_phrase, quote_word
 from holdfast.activities.policy.conditions import CallFacts, build_conditions, match_rule
 from holdfast.activities.policy.patterns import find_host
-from holdfast.activities.policy.policy import Ruling
+from holdfast.activities.policy.policy import RuleIndex, Ruling
 from holdfast.activities.policy.rules import Rule, RuleEffect
 from holdfast.activities.policy.subject import BUILT_IN, FOLDER_ARGUMENT, CallKind, Subject, Truth
 from holdfast.activities.shell.programs.option_effects import find_effects
@@ -128,6 +128,30 @@ class GrantRule:
 
     def _matches(self, facts: CallFacts) -> bool:
         return match_rule(self.rule, self._conditions, facts)[0] is Truth.YES
+
+
+class GrantIndex:
+    """The rules of saved grants, found by their tools and programs."""
+
+    def __init__(self, rules: tuple[Rule, ...]) -> None:
+        self.rules = tuple(sorted(rules, key=lambda rule: rule.decision is not RuleEffect.DENY))
+        self._index = RuleIndex(self.rules)
+        self._grant_rules = tuple(map(GrantRule, self.rules))
+
+    @property
+    def refusals(self) -> tuple[Rule, ...]:
+        """The rules that refuse."""
+        return tuple(rule for rule in self.rules if rule.decision is RuleEffect.DENY)
+
+    def find_covering(self, call: CandidateCall, now: datetime) -> Rule | None:
+        """The first rule that applies to a call, refusals before all others; None when none does."""
+        if not self.rules or call.subject.kind is CallKind.QUESTION:
+            return None
+        for place in self._index.find_candidates(call.facts):
+            rule = self.rules[place]
+            if (rule.expires is None or now < rule.expires) and self._grant_rules[place].covers_call(call):
+                return rule
+        return None
 
 
 def may_use_grants(ruling: Ruling | None) -> bool:

@@ -5,12 +5,14 @@ Files are read like settings files: at most 1 MB, and not when others may write 
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from holdfast.activities.policy.command_matching import parse_phrase
 from holdfast.activities.policy.lint import (
@@ -23,7 +25,14 @@ from holdfast.activities.policy.lint import (
 from holdfast.activities.policy.policy import Policy, PolicyRule
 from holdfast.activities.policy.rules import PolicyFile, Rule, RuleEffect, RuleFault, Tier
 from holdfast.config.settings import Settings
-from holdfast.config.toml_document import Document, FileContent, Problem, format_problems, parse_document, read_content
+from holdfast.config.toml_document import (
+    Document,
+    FileContent,
+    Problem,
+    format_problems,
+    parse_document,
+    read_content,
+)
 from holdfast.config.toml_lines import find_lines
 from holdfast.errors import BadInput
 
@@ -110,6 +119,11 @@ def read_policy_file(content: FileContent, tier: Tier, now: datetime | None = No
     return LoadedFile(tier, document, entries, warnings)
 
 
+def format_rule(rule: Rule) -> str:
+    """The rule as TOML, with its header. ValueError for values that TOML cannot express (null)."""
+    return "\n".join(["[[rule]]", *_format_lines(rule)]) + "\n"
+
+
 def _build_inspection(tier: Tier) -> Callable[[Rule], Iterator[RuleFault]]:
     """A check of one rule in its file: duplicate names, what its tier may not do, contradictions, examples."""
     names: set[str] = set()
@@ -145,3 +159,31 @@ def _find_broad(entries: Iterable[PolicyRule]) -> Iterator[Problem]:
         for text in (entry.rule.command or ()) if entry.rule.decision is RuleEffect.ALLOW else ():
             if why := explain_phrase_risk(parse_phrase(text)):
                 yield Problem(entry.line, f"rule.{place}.command", why)
+
+
+def _format_lines(rule: Rule) -> Iterator[str]:
+    for name, value in rule.model_dump(exclude_unset=True, exclude_none=True).items():
+        if name == "server" and value == ("",):
+            value = False
+        yield f"{name} = {_format_value(value)}"
+
+
+def _format_value(value: Any) -> str:
+    if isinstance(value, dict):
+        pairs = ", ".join(f"{_format_text(key)} = {_format_value(inner)}" for key, inner in value.items())
+        return f"{{ {pairs} }}" if pairs else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_format_value, value))}]"
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, str):
+        return _format_text(value)
+    if isinstance(value, bool | int | float):
+        return json.dumps(value, allow_nan=False)
+    raise ValueError(f"{value!r} cannot be written as TOML")
+
+
+def _format_text(text: str) -> str:
+    """A quoted text: TOML quotes like JSON, except for DEL. ValueError for lone surrogates."""
+    text.encode()
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

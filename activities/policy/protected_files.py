@@ -1,24 +1,11 @@
-"""Files that somebody else's program runs, or goes by, without being told to: a table, with the reasons.
+"""Protected files: those that decide what runs, and the calls that would change one of them (S29).
 
-The line is drawn by who starts what. A file is here when code in it runs although nobody started it for that: because
-a folder is opened or entered, a commit is made, a branch is pushed, or because it says which program a common tool
-starts. Its change is shown before it is made.
+Three kinds: files that the settings in effect name (settings, policy files, scripts, modules, lists of servers, the
+data folder, keys); what git takes for a repository, or would after the call; and files that other programs run or obey
+by their names (`CODE_FILES`). Only an allow rule that names the very file covers such a call (see `conditions`).
 
-Not here, since they are the work itself and run when somebody builds or tests it, which is asked about as a command:
-Makefile, package.json, pyproject.toml, setup.py, conftest.py and other tests, Dockerfile, build.gradle, CMakeLists.txt.
-A source file does what any of them could. Nor are texts that models read (AGENTS.md, CLAUDE.md, GEMINI.md,
-.cursorrules): what they suggest is judged like every other call. Nor is `.env`, which holds values.
-
-
----
-Files that decide what runs, and which calls would change one of them: out of a model's reach without a yes (S29).
-
-Three kinds. What the settings in effect name: the settings file, policy files, scripts and modules, lists of servers,
-the data folder, keys. What git takes for a repository, or would after the call. And what other programs run by its name
-(`code_files`). Only an allow rule that names the very file covers such a call: see `conditions`.
-
-Of a command, what its redirections write, and what its programs are given, unless they merely look. A path that only
-running the command would tell is not known here, and neither is what a program does of its own accord.
+For a command: the targets of its redirections, and the words of its programs unless these only read. A path that only
+running the command tells is not found, nor is what a program does by itself.
 
 Why: docs/decisions/0012-protected-files.md.
 """
@@ -44,8 +31,15 @@ from holdfast.activities.policy.subject import FOLDER_ARGUMENT, Subject
 from holdfast.activities.shell.programs.option_effects import find_effects, may_run_unseen
 from holdfast.activities.shell.programs.program import NOWHERE, Program, find_reached_folders
 from holdfast.activities.shell.programs.program_effects import is_harmless
+from holdfast.activities.shell.programs.program_tables import split_names
 from holdfast.domain.calls.tool import Effect
 
+# Who starts what draws the line. A file is listed when code in it runs although nobody started that: because a folder
+# is opened or entered, a commit is made, a branch is pushed, or because it names a program that a common tool starts.
+#
+# Not listed, because they are the work itself and run when somebody builds or tests it, which is a command: Makefile,
+# package.json, pyproject.toml, setup.py, conftest.py, Dockerfile, build.gradle, CMakeLists.txt. Nor texts for models
+# (AGENTS.md, CLAUDE.md, .cursorrules): what they suggest is judged like every call. Nor `.env`, which has values.
 CODE_FILES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Holdfast goes by it", (".holdfast", "holdfast.toml", "granted.toml")),
     (
@@ -102,11 +96,11 @@ CODE_FILES: tuple[tuple[str, tuple[str, ...]], ...] = (
          ".local/bin", "Library/LaunchAgents"),
     ),
 )  # fmt: skip
-"""Names of files and folders, wherever they are; `*` stays within a name. A folder stands for all that is in it."""
+"""Reasons with names of files and folders anywhere; `*` stays within a name. A folder includes everything in it."""
 
 
 def _compile_names(names: tuple[str, ...]) -> re.Pattern[str]:
-    # File systems may not tell upper case from lower, and git does not either when it looks for `.git`.
+    # Without case: some file systems ignore it, and so does git when it looks for `.git`.
     ways = "|".join(re.escape(name.casefold()).replace(r"\*", "[^/]*") for name in names)
     return re.compile(f"/(?:{ways})/")
 
@@ -115,17 +109,17 @@ _PATTERNS = tuple((reason, _compile_names(names)) for reason, names in CODE_FILE
 
 
 def explain_code_file(path: str) -> str | None:
-    """Why a file, by its path, runs or decides what does; None when nothing says so."""
+    """Why a file with this path decides what runs; None when its name is not listed."""
     text = f"/{path.strip('/')}/".casefold()
     return next((reason for reason, pattern in _PATTERNS if pattern.search(text)), None)
 
 
 MAX_FILES = 2_000
-"""Files of a folder that is copied, matches of a pattern, texts among arguments: more are not looked at."""
+"""Files of a copied folder, matches of a pattern, or texts among arguments that are examined."""
 REPOSITORY_REASON = "git takes the folder that it is in for a repository, and runs programs by its configuration"
 IMPORT_REASON = "a script that the settings name would import it in the place of a module of Python's"
 _REPOSITORIES = (frozenset(["HEAD", "objects", "refs"]), frozenset(["HEAD", "commondir"]))
-"""What git looks for."""
+"""Names in a folder by which git takes it for a repository."""
 _MAX_LENGTH = 4_096
 """Characters of a path."""
 _PATTERN = re.compile(r"[^$`{}<>()|&;\\'\"~]*[*?\[][^$`{}<>()|&;\\'\"~]*")
@@ -135,47 +129,31 @@ _COPYING = frozenset(["cp", "install", "ln", "mv", "rsync", "scp"])
 _REMOVING = frozenset(["mv", "rm", "rmdir", "rsync"])
 _LETTERS = re.compile(r"-[A-Za-z]{1,6}")
 _LOADING = frozenset(["aria2c", "axel", "curl", "wget", "wget2"])
-"""They write a file of the name that an address ends in, or folders as in the address."""
-_UNPACKING = frozenset(
-    [
-        "bunzip2",
-        "bzip2",
-        "gunzip",
-        "gzip",
-        "lz4",
-        "lzip",
-        "pigz",
-        "uncompress",
-        "unlzma",
-        "unxz",
-        "unzstd",
-        "xz",
-        "zstd",
-    ]
-)
-"""They write a file of the name that they are given, without its ending."""
+"""Programs that write a file with the last name of a url, or folders as in its path."""
+_UNPACKING = split_names("bunzip2 bzip2 gunzip gzip lz4 lzip pigz uncompress unlzma unxz unzstd xz zstd")
+"""Programs that write a file with the name of their operand, without its suffix."""
 _MENTIONED = re.compile(r"[A-Za-z0-9_./+@-]{2,}")
 _LEAVES_FILES = frozenset(
     ["add", "blame", "cat-file", "commit", "diff", "grep", "log", "ls-files", "ls-tree", "push", "rev-parse", "show",
      "status"]
 )  # fmt: skip
-"""Subcommands of git that change no file that they are given."""
+"""Subcommands of git that change no file among their operands."""
 _ASKS_CONFIGURATION = frozenset(["--get", "--get-all", "--get-regexp", "--get-urlmatch", "--list", "-l", "get", "list"])
 _CHANGES_CONFIGURATION = re.compile(r"--(add|unset|unset-all|replace-all|edit|rename-section|remove-section)|-e")
 
 
 @dataclass(frozen=True)
 class ProtectedFiles:
-    """What is protected beside files of known names. Without a workspace, nothing is looked up on the disk."""
+    """Files that are protected beside those with listed names. Without a workspace, nothing is read from the disk."""
 
     workspace: Path | None = None
     named: Mapping[Path, str] | None = None
-    """Files and folders by their real path, each with the reason. A folder stands for all that is in it."""
+    """Files and folders by their real path, with the reason. A folder includes everything in it."""
     imports: frozenset[Path] = frozenset()
-    """Folders in which Python looks first for what a script imports."""
+    """Folders from which a script of the settings imports modules."""
 
     def find(self, subject: Subject) -> dict[str, str]:
-        """The files that a call would change and that decide what runs, as rules know them, with the reasons."""
+        """The protected files that a call would change, by their paths for rules, with the reasons."""
         if subject.effect is Effect.READ:
             return {}
         return {self._format_path(path): why for path, why in self._list_candidates(subject) if why}
@@ -190,7 +168,7 @@ class ProtectedFiles:
                 yield path, self.explain_protection(path)
 
     def explain_protection(self, path: Path) -> str | None:
-        """Why a file is not for a model to change; None when it is. `path` is absolute, links followed or not."""
+        """Why a file is protected; None when it is not. `path` is absolute, with links resolved or not."""
         inside = path.is_relative_to(self._root)
         for named, reason in (self.named or {}).items():
             around = inside and self._root.is_relative_to(named)  # a workspace may be in the data folder
@@ -203,7 +181,7 @@ class ProtectedFiles:
         )
 
     def _explain_repository(self, path: Path) -> str | None:
-        """Is it part of a repository without a `.git`, or would it make one?"""
+        """The reason for a file in a repository without `.git`, or one that would make a folder a repository."""
         if self.workspace is None or not path.is_relative_to(self._root):
             return None
         inner = path
@@ -222,7 +200,7 @@ class ProtectedFiles:
         return str(path.relative_to(self._root)) if path.is_relative_to(self._root) else str(path)
 
     def _resolve_text(self, text: str, folder: Path) -> Iterator[Path]:
-        """Where a text leads when it is a path: as it is written, and with links followed."""
+        """The paths that a text may name: as it is written, and with links resolved."""
         if not text or len(text) > _MAX_LENGTH or "\0" in text or "\n" in text:
             return
         plain = Path(os.path.normpath(folder / text))
@@ -247,9 +225,9 @@ class ProtectedFiles:
                 yield from self._list_mentioned(reading.command, folder)
 
     def _list_mentioned(self, command: str, folder: Path) -> Iterator[tuple[Path, str | None]]:
-        """The files that a command speaks of anywhere: its programs write where only running it would tell."""
+        """The listed files whose names are anywhere in a command, when its programs write to unknown files."""
         for text in islice(dict.fromkeys(_MENTIONED.findall(command)), MAX_FILES):
-            if os.path.basename(os.path.normpath(text)) != ".git":  # mostly spoken of to leave it out
+            if os.path.basename(os.path.normpath(text)) != ".git":  # mostly named to exclude it
                 for path in self._resolve_text(text, folder):
                     yield path, explain_code_file(self._format_path(path))
 
@@ -275,7 +253,7 @@ class ProtectedFiles:
                 yield path, self.explain_protection(path)
 
     def _resolve_word(self, word: str | None, text: str, folder: Path) -> Iterator[Path]:
-        """Where a word leads, and what is behind its option; for a pattern, what it stands for now."""
+        """The paths that a word may name, also as the value of an option; for a glob, its present matches."""
         if word is None:
             if known := _BELOW.fullmatch(text):
                 yield from self._resolve_text(known[2], Path.home() if known[1] in _HOME else folder)
@@ -290,11 +268,11 @@ class ProtectedFiles:
                 yield from self._resolve_text(one, folder)
 
     def _list_named_below(self, path: Path) -> Iterator[tuple[Path, str | None]]:
-        """What the settings name in a folder that goes."""
+        """The named files below a folder that is removed or moved."""
         yield from ((named, reason) for named, reason in (self.named or {}).items() if path in named.parents)
 
     def _list_copies(self, program: Program, folder: Path) -> Iterator[Path]:
-        """The files that copying, moving or linking makes of what is there now."""
+        """The files that copying, moving or linking would create."""
         if self.workspace is None:
             return
         words = [word for word in program.words[1:] if word is not None]
@@ -315,7 +293,7 @@ class ProtectedFiles:
 
 
 def _may_make_names(reading: CommandReading) -> bool:
-    """Does it write files, or run programs that may, whose names it makes itself?"""
+    """Does a command write files, or run programs that may, whose names are unknown?"""
     if any(target is None for target, _ in reading.written_files):
         return True
     return any(
@@ -326,13 +304,13 @@ def _may_make_names(reading: CommandReading) -> bool:
 
 
 def _may_load_files(program: Program) -> bool:
-    """curl prints what it loads unless it is told otherwise."""
+    """Does a program download files? curl prints them unless an option says otherwise."""
     writes = program.name != "curl" or any(one.effect == "writes" for one in find_effects(program))
     return program.name in _LOADING and writes
 
 
 def _list_downloads(address: str, folder: Path) -> Iterator[Path]:
-    """The files that loading an address may leave here."""
+    """The files that a download of this url may create."""
     try:
         found = urlsplit(address if "://" in address else f"//{address}")
         path = unquote(found.path)
@@ -344,7 +322,7 @@ def _list_downloads(address: str, folder: Path) -> Iterator[Path]:
 
 
 def _walk_folder(folder: Path) -> Iterator[str]:
-    """Every file below a folder, as seen from it."""
+    """Every file below a folder, relative to it."""
     for place, _, names in os.walk(folder):
         yield from (os.path.relpath(os.path.join(place, name), folder) for name in names)
 
@@ -357,7 +335,7 @@ def _list_marks(folder: Path) -> set[str]:
 
 
 def _is_configuring(words: Iterable[str | None]) -> bool:
-    """Does `git config` with these words change anything?"""
+    """Does `git config` with these words change the configuration?"""
     known = [word or "" for word in words]
     if any(_CHANGES_CONFIGURATION.fullmatch(word) for word in known):
         return True
@@ -365,7 +343,7 @@ def _is_configuring(words: Iterable[str | None]) -> bool:
 
 
 def _list_texts(value: JsonValue) -> Iterator[str]:
-    """The texts among arguments of a tool that nobody knows: one of them may be a path."""
+    """All texts among the arguments of an unknown tool: each may be a path."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
@@ -377,9 +355,9 @@ def _list_texts(value: JsonValue) -> Iterator[str]:
 
 
 def complete_subject(subject: Subject, declared: bool | None, protected: ProtectedFiles | None = None) -> Subject:
-    """With whether it sends, as somebody said, or, of a call that is only described, as it looks; and what it protects.
+    """A described call with `sends`, derived when it is not declared, and with its protected files.
 
-    Without a workspace's own, files that decide what runs are known by their names alone.
+    Without `protected`, these are known by their names only.
     """
     found = (protected or ProtectedFiles()).find(subject)
     return subject.model_copy(update={"sends": may_send(subject) if declared is None else declared, "protected": found})

@@ -1,26 +1,25 @@
-"""Grants that outlive a session: the file they stand in, read and written.
+"""Saved grants: those that outlive a session, as rules in a file of the data folder.
 
-They answer where the policy asks, as the grants of a turn do, and lift no denial. A file is changed as a whole, by one
-process at a time, and only if it can be read: what is in it is never lost. One that cannot be read allows nothing, and
-what was refused before it broke stays refused: a slip of the keyboard lets nothing run.
+They apply where the policy asks, like the grants of a turn, and lift no denial. The file is replaced as a whole, by one
+process at a time, and only when it can be read, so nothing in it is lost. When it cannot be read, it allows nothing,
+and what it refused before stays refused: a typing error lets nothing run.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from holdfast.activities.policy.conditions import CallFacts
-from holdfast.activities.policy.grants import CandidateCall, GrantRule, build_scope_rule
-from holdfast.activities.policy.load_policy import LoadedFile, read_policy_file
-from holdfast.activities.policy.policy import PolicyRule, RuleIndex
+from holdfast.activities.policy.grants import CandidateCall, GrantIndex, build_scope_rule
+from holdfast.activities.policy.load_policy import LoadedFile, format_rule, read_policy_file
+from holdfast.activities.policy.policy import PolicyRule
 from holdfast.activities.policy.rules import CONDITION_KEYS, Rule, RuleEffect, Tier
-from holdfast.activities.policy.subject import CallKind, Subject
+from holdfast.activities.policy.subject import Subject
 from holdfast.config.toml_document import FILE_LIMIT, FileContent, Problem, format_problems, read_content
 from holdfast.domain.approvals.grants import Grant
 from holdfast.errors import BadInput, HoldfastError
@@ -28,67 +27,27 @@ from holdfast.util.files import hold_lock, write_whole
 from holdfast.util.json_values import digest_canonical
 from holdfast.util.text import escape_controls, shorten_text
 
-
-def format_rule(rule: Rule) -> str:
-    """The rule as it stands in a file, with its header. ValueError for what TOML cannot say (null)."""
-    return "\n".join(["[[rule]]", *_format_lines(rule)]) + "\n"
-
-
-def _format_lines(rule: Rule) -> Iterator[str]:
-    for name, value in rule.model_dump(exclude_unset=True, exclude_none=True).items():
-        if name == "server" and value == ("",):
-            value = False
-        yield f"{name} = {_format_value(value)}"
-
-
-def _format_value(value: Any) -> str:
-    if isinstance(value, dict):
-        pairs = ", ".join(f"{_format_text(key)} = {_format_value(inner)}" for key, inner in value.items())
-        return f"{{ {pairs} }}" if pairs else "{}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_format_value, value))}]"
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, str):
-        return _format_text(value)
-    if isinstance(value, bool | int | float):
-        return json.dumps(value, allow_nan=False)
-    raise ValueError(f"{value!r} cannot be said in TOML")
-
-
-def _format_text(text: str) -> str:
-    """JSON and TOML quote alike, but for DEL, and for what is no text at all."""
-    text.encode()
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
 FILE_NAME = "granted.toml"
-"""In the data folder."""
+"""The name of the file in the data folder."""
 LOCK_SECONDS = 5.0
 """Seconds to wait for another process that changes the file."""
 _GRANT_KEYS = ("tool", "server", "command", "path", "host", "arguments")
-"""What a standing answer may be about: the keys of a scope."""
-_HEADER = "# Standing answers that were given for good. `holdfast grants` lists and revokes them.\n"
+"""The conditions that a saved grant may have: the fields of a scope."""
+_HEADER = "# Saved grants. `holdfast grants` lists and revokes them.\n"
 
 
 def load_saved(file: Path) -> LoadedFile:
-    """The answers in a file, or what is wrong with it. No file holds none."""
-    try:
-        os.lstat(file)
-    except FileNotFoundError:
-        return read_policy_file(FileContent(file), Tier.USER)
-    except OSError:
-        pass  # it may be there: reading it tells what is wrong
-    return read_saved(read_content(file))
+    """The grants in a file, or its problems. A missing file is empty."""
+    return read_saved(read_content(file) if _may_exist(file) else FileContent(file))
 
 
 def find_saved(file: Path, name: str) -> Rule | None:
-    """The answer of this name, if the file can be read and has it."""
+    """The grant of this name; None when the file does not have it or cannot be read."""
     return next((entry.rule for entry in load_saved(file).entries if entry.rule.name == name), None)
 
 
 def save_grant(file: Path, grant: Grant | Rule) -> str:
-    """Add an answer, once however often it is saved; its name. BadInput when it, or the file, is not fit for that."""
+    """Add a grant, and return its name; a second call changes nothing. BadInput when it cannot be saved."""
     rule = grant if isinstance(grant, Rule) else build_grant_rule(grant)
     with _lock_file(file):
         loaded = _check_sound(load_saved(file))
@@ -101,13 +60,13 @@ def save_grant(file: Path, grant: Grant | Rule) -> str:
 
 
 def remove_grant(file: Path, name: str) -> Rule:
-    """Take an answer out. BadInput when there is none of this name, or the file is not fit for that."""
+    """Remove a grant, and return its rule. BadInput when there is none of this name, or the file is damaged."""
     with _lock_file(file):
         loaded = _check_sound(load_saved(file))
         entries = loaded.entries
         place = next((at for at, entry in enumerate(entries) if entry.rule.name == name), None)
         if place is None:
-            raise BadInput(f"{escape_controls(str(file))}: no answer is called {shorten_text(name, 100)!r}")
+            raise BadInput(f"{escape_controls(str(file))}: no saved grant is called {shorten_text(name, 100)!r}")
         lines = loaded.document.text.split("\n")
         end = entries[place + 1].line - 1 if place + 1 < len(entries) else len(lines)
         text = "\n".join([*lines[: entries[place].line - 1], *lines[end:]])
@@ -120,12 +79,12 @@ def remove_grant(file: Path, name: str) -> Rule:
 
 
 def build_grant_rule(grant: Grant) -> Rule:
-    """The rule that keeps a grant; BadInput when none can."""
+    """The rule for a grant. BadInput when no rule can express it."""
     decision = grant.decision
     if grant.scope.digest is not None:
-        raise BadInput("this answer is about one call alone, and cannot be kept for good: choose a wider one")
+        raise BadInput("this grant is for one call alone and cannot be saved: choose a wider one")
     if decision.uses is not None:
-        raise BadInput("an answer for a number of calls cannot be kept for good: leave out the number")
+        raise BadInput("a grant for a number of calls cannot be saved: leave out the number")
     reason = f"given by {grant.given_by} on {grant.given_at:%Y-%m-%d} for {decision.approval_id}"
     made = build_scope_rule(grant.scope, allow=grant.is_allowance, expires=decision.expires, reason=reason)
     assert made  # it has no digest
@@ -134,7 +93,7 @@ def build_grant_rule(grant: Grant) -> Rule:
 
 
 def find_same_grant(rule: Rule, rules: Iterable[Rule], where: str) -> str | None:
-    """The name of one of these that says the same already. BadInput when one of them is in the way."""
+    """The name of a rule that says the same already; None without one. BadInput when one contradicts it."""
     known = list(rules)
     if there := next((one for one in known if _is_as_good(one, rule)), None):
         return there.name or ""
@@ -144,25 +103,25 @@ def find_same_grant(rule: Rule, rules: Iterable[Rule], where: str) -> str | None
 
 
 class GrantSource(Protocol):
-    """Standing answers as a judgement asks for them. `refresh` comes first."""
+    """Saved grants for a judgement, which calls `refresh` first."""
 
     async def refresh(self) -> None:
-        """Know what is there now, or as of a second ago."""
+        """Load what changed, unless that was done a second ago."""
 
     @property
     def may_miss_refusals(self) -> bool:
-        """May there be refusals that nobody knows of?"""
+        """May there be refusals that could never be read?"""
 
     @property
     def note(self) -> str | None:
-        """What whoever is asked about a call should know of them."""
+        """A warning for the person who is asked about a call; None without one."""
 
     def find_covering(self, call: Subject | CallFacts, now: datetime) -> Rule | None:
-        """The answer to a call: the first that refuses it, else the first that allows it."""
+        """The rule of the grant that applies to a call: one that refuses it, else one that allows it."""
 
 
 class _FileState(NamedTuple):
-    """By what a file is known to be the same."""
+    """A file with the same values is unchanged."""
 
     changed: int
     size: int
@@ -170,40 +129,40 @@ class _FileState(NamedTuple):
 
 
 class SavedGrants:
-    """The answers in a file, read again whenever it changed."""
+    """The grants in a file, which is read again whenever it changed."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
         self._state: _FileState | None = None
         self._grants = GrantIndex(())
         self._has_known = False
-        """Whether its refusals are those of a file that could be read."""
+        """The file could be read before."""
         self.problem: str | None = None
-        """Why nothing in the file counts, and of what was read before only the refusals."""
+        """Why the file cannot be read; then only the refusals that were read before apply."""
 
     note: str | None = None
-    """Whoever is asked need not know anything of a file."""
+    """No warning for a file."""
 
     async def refresh(self) -> None:
-        """Nothing: a file is looked at whenever it is asked."""
+        """Nothing: the file is checked at every use."""
 
     async def disconnect(self) -> None:
-        """Nothing: nothing is held."""
+        """Nothing: no connection is held."""
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """All of them, expired ones too."""
+        """All rules, expired ones included."""
         self._read_file()
         return self._grants.rules
 
     @property
     def may_miss_refusals(self) -> bool:
-        """May there be refusals that nobody knows of? The file is broken, and was never seen in order."""
+        """May there be refusals that could never be read? True for a damaged file that was never in order."""
         self._read_file()
         return self.problem is not None and not self._has_known
 
     def find_covering(self, call: Subject | CallFacts, now: datetime) -> Rule | None:
-        """The answer to a call: the first that refuses it, else the first that allows it."""
+        """See `GrantSource`."""
         self._read_file()
         return self._grants.find_covering(CandidateCall(call), now)
 
@@ -212,6 +171,9 @@ class SavedGrants:
         if seen == self._state and seen is not None:
             return
         self._state = seen
+        if seen is None and not _may_exist(self.file):
+            self.problem, self._grants, self._has_known = None, GrantIndex(()), False
+            return
         loaded = load_saved(self.file)
         if loaded.problems:
             self.problem = format_problems(self.file, loaded.problems)
@@ -222,28 +184,15 @@ class SavedGrants:
             self._has_known = seen is not None
 
 
-class GrantIndex:
-    """Rules that answer, found by their tools and programs."""
-
-    def __init__(self, rules: tuple[Rule, ...]) -> None:
-        self.rules = tuple(sorted(rules, key=lambda rule: rule.decision is not RuleEffect.DENY))
-        self._index = RuleIndex(self.rules)
-        self._grant_rules = tuple(map(GrantRule, self.rules))
-
-    @property
-    def refusals(self) -> tuple[Rule, ...]:
-        """Those that allow nothing."""
-        return tuple(rule for rule in self.rules if rule.decision is RuleEffect.DENY)
-
-    def find_covering(self, call: CandidateCall, now: datetime) -> Rule | None:
-        """The first that answers, refusals before all others."""
-        if not self.rules or call.subject.kind is CallKind.QUESTION:
-            return None
-        for place in self._index.find_candidates(call.facts):
-            rule = self.rules[place]
-            if (rule.expires is None or now < rule.expires) and self._grant_rules[place].covers_call(call):
-                return rule
-        return None
+def _may_exist(file: Path) -> bool:
+    """Is there a file, or an error that reading it will report?"""
+    try:
+        os.lstat(file)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _read_state(file: Path) -> _FileState | None:
@@ -255,7 +204,7 @@ def _read_state(file: Path) -> _FileState | None:
 
 
 def read_saved(content: FileContent) -> LoadedFile:
-    """Check standing answers as a file has them."""
+    """Check the content of a file of saved grants."""
     loaded = read_policy_file(content, Tier.USER)
     faults = tuple(Problem(entry.line, "", fault) for entry in loaded.entries for fault in _explain_unfit(entry))
     if not faults:
@@ -267,12 +216,12 @@ def read_saved(content: FileContent) -> LoadedFile:
 def _explain_unfit(entry: PolicyRule) -> Iterator[str]:
     rule = entry.rule
     if rule.decision is RuleEffect.ASK:
-        yield "a standing answer allows or denies: put the rule into a policy file"
+        yield "a saved grant allows or denies: put the rule into a policy file"
     if rule.name is None:
-        yield "a standing answer has a `name`, by which it is revoked"
+        yield "a saved grant needs a `name`, by which it is revoked"
     for key in ("anything", "modes", "priority", *CONDITION_KEYS):
         if key in rule.model_fields_set and key not in _GRANT_KEYS:
-            yield f"a standing answer knows no `{key}`: put the rule into a policy file"
+            yield f"a saved grant has no `{key}`: put the rule into a policy file"
 
 
 def _check_sound(loaded: LoadedFile) -> LoadedFile:
@@ -282,7 +231,7 @@ def _check_sound(loaded: LoadedFile) -> LoadedFile:
 
 
 def _is_as_good(there: Rule, rule: Rule) -> bool:
-    """Does it say the same, and for as long?"""
+    """Does it say the same, and at least as long?"""
     lasts = there.expires is None or there.expires == rule.expires
     return lasts and there.decision is rule.decision and _dump_conditions(there) == _dump_conditions(rule)
 
@@ -301,7 +250,7 @@ def _dump_conditions(rule: Rule) -> object:
 
 @contextmanager
 def _lock_file(file: Path) -> Iterator[None]:
-    """One process at a time."""
+    """Hold the lock of the file for a block. BadInput when that is not possible."""
     name = escape_controls(str(file))
     with ExitStack() as stack:
         try:
@@ -315,10 +264,10 @@ def _lock_file(file: Path) -> Iterator[None]:
 
 
 def _replace_file(file: Path, text: str) -> None:
-    """Whole or not at all, and only with what can be read again."""
+    """Replace the file atomically, after checking that the text can be read again. Raises BadInput."""
     data = text.encode()
     if len(data) > FILE_LIMIT:
-        raise BadInput(f"{escape_controls(str(file))} is full: revoke answers that nobody needs")
+        raise BadInput(f"{escape_controls(str(file))} is full: revoke grants that nobody needs")
     _check_sound(read_saved(FileContent(file, data)))
     try:
         write_whole(file, data)

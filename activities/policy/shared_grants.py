@@ -1,10 +1,10 @@
-"""Standing answers that were given for good, in the ledger that workers share: each a row with its rule as TOML.
+"""Saved grants in the ledger that hosts share: each is a row with its rule as TOML.
 
-A worker looks whether they are others than it knows when it judges a call, at most once a second; so an answer that
-somebody saves or revokes anywhere counts everywhere a second later. A row that cannot be read, and a database that
-cannot be reached, let nothing through, as a broken file does: what was refused before stays refused.
+A worker checks for changes when it judges a call, at most once a second, so a grant that is saved or revoked anywhere
+applies everywhere a second later. Rows that cannot be read, and a database that does not answer, allow nothing, like a
+damaged file: what was refused before stays refused.
 
-Only who saves and revokes writes these rows: the command line. A worker needs no more than to read them.
+Only the command line writes these rows. A worker needs no more than to read them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from holdfast.activities.ledger.open import open_database
 from holdfast.activities.policy.conditions import CallFacts
-from holdfast.activities.policy.grants import CandidateCall
+from holdfast.activities.policy.grants import CandidateCall, GrantIndex
+from holdfast.activities.policy.load_policy import format_rule
 from holdfast.activities.policy.rules import Rule, RuleEffect
 from holdfast.activities.policy.saved_grants import (
-    GrantIndex,
     SavedGrants,
     build_grant_rule,
     find_same_grant,
-    format_rule,
     load_saved,
     read_saved,
 )
@@ -47,21 +46,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FRESH_SECONDS = 1.0
-"""So long is gone by what was last read."""
+"""The time for which rows are not read again."""
 RETRY_SECONDS = 3.0
-"""So long after it could not be read the database is not asked again."""
+"""The pause after an error of the database."""
 CHECK_SECONDS = 5.0
 ANSWER_SECONDS = 2.0
-"""How long a judgement waits for it."""
+"""The time that a judgement waits for the database."""
 CHANGE_SECONDS = 10.0
-"""How long somebody waits who saves or revokes."""
+"""The time that saving or revoking waits for the database."""
 UNREACHABLE_NOTE = (
-    "The answers that were saved in the shared ledger cannot be read now, and allow nothing until they can."
+    "The grants that were saved in the shared ledger cannot be read now, and allow nothing until they can."
 )
 _SIZE_LIMIT = 4 * FILE_LIMIT
-"""Bytes of all rows: encrypted ones take more room than a file."""
+"""Bytes of all rows; encryption makes them longer than in a file."""
 _LOCK_KEY = int.from_bytes(b"hf grant", "big")
-"""Of those who save or revoke: one at a time."""
+"""The advisory lock for saving and revoking."""
 _STAMP_QUERY = """
     SELECT coalesce(sum(octet_length(name) + octet_length(rule)), 0)::bigint AS size,
       md5(coalesce(string_agg(name || ' ' || xmin::text, ',' ORDER BY name), '')) AS stamp
@@ -72,7 +71,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class _GrantRow(NamedTuple):
-    """One row, and what it says; or why nobody can tell."""
+    """One row, with its rule or its problem."""
 
     sealed: str
     rule: Rule | None
@@ -80,15 +79,15 @@ class _GrantRow(NamedTuple):
 
 
 class SharedGrants:
-    """The answers in a shared ledger, as this process last read them."""
+    """The saved grants in a shared ledger, as this process last read them."""
 
     def __init__(self, database: Database, seals: Seals) -> None:
         self._database = database
         self._seals = seals
         self._rows: dict[str, _GrantRow] = {}
         self._known: dict[str, Rule] = {}
-        """What every row last said that could be read."""
-        self._answers = GrantIndex(())
+        """The last readable rule of each row."""
+        self._grants = GrantIndex(())
         self._stamp: object = None
         self._unread: str | None = "they were not read yet"
         self._broken: str | None = None
@@ -99,31 +98,31 @@ class SharedGrants:
 
     @property
     def place(self) -> str:
-        """The database, for people."""
+        """The address of the database, for people."""
         return self._database.place
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """All that count now, expired ones too."""
-        return self._answers.rules
+        """All rules that apply now, expired ones included."""
+        return self._grants.rules
 
     @property
     def problem(self) -> str | None:
-        """Why of what was read only the refusals count."""
+        """Why only refusals apply; None when all is in order."""
         return self._unread or self._broken
 
     @property
     def note(self) -> str | None:
-        """What whoever is asked should know of it."""
+        """See `GrantSource`."""
         return UNREACHABLE_NOTE if self.problem else None
 
     @property
     def may_miss_refusals(self) -> bool:
-        """May there be refusals that nobody knows of?"""
+        """See `GrantSource`."""
         return self._unclear
 
     async def refresh(self) -> None:
-        """Know what is there, as of a second ago. Takes no longer than two, whatever the database does."""
+        """See `GrantSource`. Takes two seconds at most, whatever the database does, and raises nothing."""
         if time.monotonic() < self._until:
             return
         if self._looking is None or self._looking.done():
@@ -131,15 +130,15 @@ class SharedGrants:
         await asyncio.shield(self._looking)
 
     def find_covering(self, call: Subject | CallFacts, now: datetime) -> Rule | None:
-        """The answer to a call: the first that refuses it, else the first that allows it."""
-        return self._answers.find_covering(CandidateCall(call), now)
+        """See `GrantSource`."""
+        return self._grants.find_covering(CandidateCall(call), now)
 
     async def save(self, grant: Grant) -> str:
-        """Add an answer, once however often it is saved; its name. BadInput when it, or what is there, is not fit."""
+        """Add a grant, and return its name; a second call changes nothing. BadInput when it cannot be saved."""
         return await self.add(build_grant_rule(grant))
 
     async def add(self, rule: Rule) -> str:
-        """The same for a rule."""
+        """Add the rule of a grant. See `save`."""
         text = _encode_rule(rule)
 
         async def add_row(connection: Connection) -> str:
@@ -155,14 +154,14 @@ class SharedGrants:
                 name = rule.name or ""
                 kept = self._seals.seal(text, _format_seal_name(name))
                 if sum(len(row.sealed) for row in rows.values()) + len(kept) > FILE_LIMIT:
-                    raise BadInput(f"{escape_controls(self.place)} is full: revoke answers that nobody needs")
+                    raise BadInput(f"{escape_controls(self.place)} is full: revoke grants that nobody needs")
                 await connection.execute("INSERT INTO holdfast_grants (name, rule) VALUES ($1, $2)", name, kept)
                 return name
 
         return await self._apply_change(add_row)
 
     async def remove(self, name: str) -> Rule | None:
-        """Take an answer out; None when what it said cannot be read. BadInput when there is none of this name."""
+        """Remove a grant; its rule, None when that cannot be read. BadInput when there is none of this name."""
 
         async def delete_row(connection: Connection) -> _GrantRow | None:
             async with connection.transaction():
@@ -172,11 +171,11 @@ class SharedGrants:
 
         row = await self._apply_change(delete_row)
         if row is None:
-            raise BadInput(f"{escape_controls(self.place)}: no answer is called {shorten_text(name, 100)!r}")
+            raise BadInput(f"{escape_controls(self.place)}: no saved grant is called {shorten_text(name, 100)!r}")
         return row.rule
 
     async def reseal_all(self) -> None:
-        """Have all that can be read encrypted with the key that is written with."""
+        """Encrypt all readable rows with the present key."""
 
         async def reseal_rows(connection: Connection) -> None:
             async with connection.transaction():
@@ -185,7 +184,7 @@ class SharedGrants:
         await self._apply_change(reseal_rows)
 
     async def disconnect(self) -> None:
-        """Let go of the database, until it is needed again."""
+        """Close the connection; the next use connects again."""
         if self._looking:
             await asyncio.wait({self._looking})
         await self._database.disconnect()
@@ -197,7 +196,7 @@ class SharedGrants:
             self._until = 0.0
 
     async def _lock_rows(self, connection: Connection) -> dict[str, _GrantRow]:
-        """All rows, while nobody else changes them; encrypted anew that were with another key than is written with."""
+        """All rows, locked for this transaction, and encrypted with the present key."""
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK_KEY)
         await self._check_size(await connection.fetchrow(_STAMP_QUERY))
         rows = self._read_rows({row["name"]: row["rule"] for row in await connection.fetch(_ROWS_QUERY)})
@@ -210,11 +209,11 @@ class SharedGrants:
     async def _check_size(self, stamp: Any) -> None:
         if stamp["size"] > _SIZE_LIMIT:
             raise BadInput(
-                f"the saved answers in {escape_controls(self.place)} take over {_SIZE_LIMIT:,} bytes: remove some there"
+                f"the saved grants in {escape_controls(self.place)} take over {_SIZE_LIMIT:,} bytes: remove some there"
             )
 
     async def _refresh_rows(self) -> None:
-        """Read them, if they are others. Nothing is raised: what went wrong is known from then on."""
+        """Read the rows if they changed. Errors are kept as `problem`, not raised."""
         seconds = FRESH_SECONDS
         try:
             await self._read_changes()
@@ -223,7 +222,7 @@ class SharedGrants:
             words = str(error) if isinstance(error, HoldfastError) else type(error).__name__
             self._warn_once(words)
             self._unread = words
-            self._answers = GrantIndex(_select_refusals(self._known))
+            self._grants = GrantIndex(_select_refusals(self._known))
         self._until = time.monotonic() + seconds
 
     async def _read_changes(self) -> None:
@@ -241,17 +240,17 @@ class SharedGrants:
         self._rows, self._known = rows, known
         self._unclear, self._unread = bool(unknown), None
         self._broken = "\n".join(bad.values()) or None
-        self._answers = GrantIndex(_select_refusals(known) if bad else tuple(known.values()))
+        self._grants = GrantIndex(_select_refusals(known) if bad else tuple(known.values()))
         self._stamp = stamp["stamp"]
 
     def _warn_once(self, words: str | None) -> None:
-        """Tell operators once of what is wrong."""
+        """Log a problem, unless it was the last one logged."""
         if words and words != self._warned:
-            _LOGGER.warning("Saved answers allow nothing for now: %s", words)
+            _LOGGER.warning("Saved grants allow nothing for now: %s", words)
         self._warned = words
 
     def _read_rows(self, found: Mapping[str, str]) -> dict[str, _GrantRow]:
-        """What rows say; of those that are as they were, what they said before."""
+        """Decrypt and parse rows; unchanged ones are taken from the last time."""
         before = self._rows
         return {
             name: before[name] if name in before and before[name].sealed == kept else self._read_row(name, kept)
@@ -264,12 +263,12 @@ class SharedGrants:
         except HoldfastError as error:
             shown = shorten_text(name, 100)
             place, problem = escape_controls(self.place), shorten_text(str(error), 500)
-            why = f"the saved answer {shown!r} in {place} cannot be read: {problem}"
+            why = f"the saved grant {shown!r} in {place} cannot be read: {problem}"
             return _GrantRow(sealed, None, f"{why}. `holdfast grants revoke {escape_controls(shown)}` takes it out")
 
 
 class AllGrants:
-    """The answers of this host's file and those that hosts share. A refusal of either comes before any allowance."""
+    """The grants in the file of this host, and those that hosts share. A refusal of either comes first."""
 
     def __init__(self, own: SavedGrants, shared: SharedGrants) -> None:
         self.own = own
@@ -277,24 +276,24 @@ class AllGrants:
 
     @property
     def may_miss_refusals(self) -> bool:
-        """May there be refusals that nobody knows of?"""
+        """See `GrantSource`."""
         return self.own.may_miss_refusals or self.shared.may_miss_refusals
 
     @property
     def note(self) -> str | None:
-        """What whoever is asked should know."""
+        """See `GrantSource`."""
         return self.shared.note
 
     async def refresh(self) -> None:
-        """Know what is there, as of a second ago."""
+        """See `GrantSource`."""
         await self.shared.refresh()
 
     async def disconnect(self) -> None:
-        """Let go of the database, until it is needed again."""
+        """Close the connection; the next use connects again."""
         await self.shared.disconnect()
 
     def find_covering(self, call: Subject | CallFacts, now: datetime) -> Rule | None:
-        """The answer to a call."""
+        """See `GrantSource`."""
         found = [rule for one in (self.own, self.shared) if (rule := one.find_covering(call, now))]
         return min(found, key=lambda rule: rule.decision is not RuleEffect.DENY, default=None)
 
@@ -302,7 +301,7 @@ class AllGrants:
 def open_shared_grants(
     settings: Settings, keyring: Keyring | None = None, *, seconds: float = ANSWER_SECONDS
 ) -> SharedGrants | None:
-    """The answers that hosts share; None where they share no ledger. BadInput when the settings cannot be followed."""
+    """The grants that hosts share; None without a shared ledger. BadInput as for `open_database`."""
     if settings.ledger is None:
         return None
     return SharedGrants(
@@ -311,7 +310,7 @@ def open_shared_grants(
 
 
 def open_saved_grants(settings: Settings, keyring: Keyring | None = None) -> SavedGrants | AllGrants:
-    """All saved answers that count for a worker with these settings. BadInput when these cannot be followed."""
+    """All saved grants of a worker. BadInput as for `open_database`."""
     own, shared = SavedGrants(settings.grants_file), open_shared_grants(settings, keyring)
     return AllGrants(own, shared) if shared else own
 
@@ -325,7 +324,7 @@ def _format_seal_name(name: str) -> str:
 
 
 def _decode_rule(name: str, text: str) -> Rule:
-    """The one rule that a row holds, which is called as the row is. BadInput for anything else."""
+    """The rule in a row, which must have the name of the row. BadInput for anything else."""
     if len(text) > FILE_LIMIT:
         raise BadInput("it is too long")
     loaded = read_saved(FileContent(Path(name), text.encode("utf-8", "replace")))
@@ -338,11 +337,11 @@ def _decode_rule(name: str, text: str) -> Rule:
 
 
 def _encode_rule(rule: Rule) -> str:
-    """The rule as it is kept; BadInput when it could not be read again."""
+    """The rule as TOML. BadInput when it could not be read again."""
     name = rule.name or ""
     if not _NAME.fullmatch(name):
         raise BadInput(
-            f"no saved answer can be called {shorten_text(escape_controls(name), 100)!r}: letters, digits, _ and -"
+            f"no saved grant can be called {shorten_text(escape_controls(name), 100)!r}: letters, digits, _ and -"
         )
     text = format_rule(rule)
     _decode_rule(name, text)
@@ -350,19 +349,19 @@ def _encode_rule(rule: Rule) -> str:
 
 
 async def check_saved_grants(settings: Settings) -> list[Finding]:
-    """Do the saved answers count, those of this host and those that hosts share? BadInput."""
+    """Check the saved grants of this host and those that hosts share. BadInput as for `open_database`."""
     saved = await asyncio.to_thread(load_saved, settings.grants_file)
     if saved.problems:
-        do = "correct it, or move it away: no standing answer in it counts"
+        do = "correct it, or move it away: no grant in it counts"
         return [problem(format_problems(settings.grants_file, saved.problems), do)]
     own, shared = len(saved.entries), open_shared_grants(settings, seconds=CHECK_SECONDS)
     if shared is None:
-        return [ok(f"{own} saved answers count on this host")]
+        return [ok(f"{own} saved grants count on this host")]
     await shared.refresh()
     await shared.disconnect()
     if shared.problem:
-        says = f"saved answers in the shared ledger cannot be gone by: {shorten_text(shared.problem, 500)}"
+        says = f"saved grants in the shared ledger cannot be read: {shorten_text(shared.problem, 500)}"
         return [problem(says, "see to it: until then they allow nothing, and calls are asked about")]
-    found = [ok(f"{len(shared.rules)} saved answers count on every host that shares the ledger")]
+    found = [ok(f"{len(shared.rules)} saved grants count on every host that shares the ledger")]
     do = "holdfast grants share"
     return found + ([warning(f"{own} in {settings.grants_file} count on this host only", do)] if own else [])

@@ -78,7 +78,7 @@ def test_S24_an_answer_is_kept_for_good_counts_in_the_next_turn_and_is_revoked(h
     assert home.json("grants", "revoke", str(rule.name))["grants"][0]["revoked"] is True
     again = home.run("grants", "revoke", str(rule.name))
     assert (again.returncode, again.stdout) == (1, "")
-    assert "no answer is called" in again.stderr
+    assert "no saved grant is called" in again.stderr
     asked(home, "kept-3", call("shell", command="echo kept"))
     home.json("deny", "--turn", "kept-3")
 

@@ -306,7 +306,7 @@ async def test_saving_twice_keeps_one_and_the_opposite_is_in_the_way(opened: lis
     await asyncio.gather(*(each.save(grant(Scope(tool=f"t{n}"))) for n in range(10) for each in opened))
     await two.refresh()
     assert len(two.rules) == 11
-    with pytest.raises(BadInput, match="no answer is called 'granted-x'"):
+    with pytest.raises(BadInput, match="no saved grant is called 'granted-x'"):
         await one.remove("granted-x")
     assert await query("SELECT count(*) FROM holdfast_grants") == 11
 

@@ -21,11 +21,10 @@ from holdfast.activities.policy.grants import (
     find_covering_grant,
     may_use_grants,
 )
-from holdfast.activities.policy.load_policy import build_policy, load_shipped, read_policy_file
+from holdfast.activities.policy.load_policy import build_policy, format_rule, load_shipped, read_policy_file
 from holdfast.activities.policy.policy import Policy, PolicyRule, Ruling
 from holdfast.activities.policy.protected_files import complete_subject
 from holdfast.activities.policy.rules import Rule, RuleEffect, Tier
-from holdfast.activities.policy.saved_grants import format_rule
 from holdfast.activities.policy.subject import CallKind, Subject, build_call_subject
 from holdfast.config.toml_document import FileContent
 from holdfast.domain.approvals.approval import Decision, DecisionAction, Needs, Offer, Scope

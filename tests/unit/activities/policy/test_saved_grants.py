@@ -100,7 +100,7 @@ def test_an_answer_is_taken_out_and_the_rest_stays_as_it_is(file: Path) -> None:
     remove_grant(file, first)
     remove_grant(file, third)
     assert (names(file), kept.rules, kept.problem) == ([], (), None)
-    with pytest.raises(BadInput, match="no answer is called 'granted-x'"):
+    with pytest.raises(BadInput, match="no saved grant is called 'granted-x'"):
         remove_grant(file, "granted-x")
 
 
@@ -118,7 +118,7 @@ def test_a_file_that_was_rewritten_by_hand_is_not_guessed_at(file: Path) -> None
 
 def test_what_cannot_be_kept_says_why(file: Path) -> None:
     for wrong, words in (
-        (grant(Scope(digest="d")), "about one call alone"),
+        (grant(Scope(digest="d")), "for one call alone"),
         (grant(uses=3), "for a number of calls"),
         (grant(Scope()), "covers nothing"),
         (grant(Scope(tool="x" * 900, arguments={"a": "y" * 1_000_000})), "is full"),
