@@ -119,7 +119,8 @@ class ServerRemarks:
 
 _OWN_WORDS = re.compile(
     r"(it was ended by signal \d+|it (?:ended|exited|has closed its output)[^;:]*"
-    r"|it was not ready within [\d.]+ seconds|the connection [^;:]*|it was closed|it cannot be connected|it does not follow the protocol"
+    r"|it was not ready within [\d.]+ seconds|the connection [^;:]*|it was closed|it cannot be connected"
+    r"|it does not follow the protocol"
     r"|its command(?:, or the program that runs it,)? does not exist|its command is not executable"
     r"|it lists over [\d,]+ tools)"
 )
