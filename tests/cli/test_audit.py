@@ -114,11 +114,11 @@ def test_a_file_of_garbage_a_turn_that_is_not_and_a_folder_are_told(home: Home, 
         (("audit", "verify", str(home.folder)), 2, "cannot be read"),
         (("audit", "verify", "missing.tar"), 2, "cannot be read"),
         (("audit", "verify", str(garbage), "--key", "ed25519:xyz"), 2, "is not a public key"),
-        (("audit", "verify", str(garbage), "--key", "nobody"), 2, "there is no key"),
+        (("audit", "verify", str(garbage), "--key", "nobody"), 2, "no key"),
         (("audit", "export", "x", "-o", ""), 2, "name is empty"),
         (("audit", "export", "x", "-o", "/nowhere/x.tar"), 2, "no such folder"),
         (("audit", "export", "x", "-o", str(home.folder)), 2, "there is a file"),
-        (("audit", "export", "x", "-o", "x.tar", "--sign", "nobody"), 2, "there is no key"),
+        (("audit", "export", "x", "-o", "x.tar", "--sign", "nobody"), 2, "no key"),
     ):
         done = home.run(*arguments)
         assert (done.returncode, words in done.stderr) == (code, True), (arguments, done.stderr)
