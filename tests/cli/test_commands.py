@@ -125,7 +125,7 @@ def test_an_id_that_is_taken_and_a_turn_that_is_not_there_are_refused(home: Home
     home.start("taken", call("list_directory"))
     done = home.run("turn", "start", "--calls", "-", "--id", "taken", stdin='{"tool": "list_directory"}')
     assert done.returncode == 1
-    assert "a turn called 'taken' exists already" in done.stderr
+    assert "the turn id 'taken' is in use" in done.stderr
     for arguments in (["turn", "show", "nobody"], ["turn", "watch", "nobody"], ["turn", "cancel", "nobody"]):
         done = home.run(*arguments)
         assert (done.returncode, done.stderr) == (1, "holdfast: no turn is called 'nobody'\n")

@@ -72,7 +72,7 @@ def test_the_settings_of_the_pages_are_right(page: str, block: str, tmp_path: Pa
 
 
 def test_S42_the_commands_of_the_storage_page_work(home: Home) -> None:
-    assert "holdfast.files   written and read   works" in _shell(home, read_blocks(STORAGE)["check"])
+    assert "holdfast.files  written and read  works" in _shell(home, read_blocks(STORAGE)["check"])
     swept = home.run("storage", "sweep", "--json")
     assert swept.returncode in (0, 1), swept.stderr
     assert json.loads(swept.stdout)["deleted"] is False

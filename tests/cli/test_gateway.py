@@ -128,7 +128,7 @@ def test_a_settings_file_that_is_not_trusted_opens_nothing(empty: Home) -> None:
         assert (done.returncode, done.stdout) == (2, "")
         assert "is not trusted" in done.stderr
     told = empty.run("config", "check")
-    assert "HTTP listens on        0.0.0.0, port 8234" in told.stdout
+    assert "HTTP listens on  0.0.0.0, port 8234" in told.stdout
     assert not (empty.folder / "theirs").exists()
 
 

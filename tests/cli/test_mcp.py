@@ -137,7 +137,7 @@ def test_S39_tools_are_listed_by_the_servers_own_names_with_effect_and_whether_t
     with terminal(empty, "mcp", "test", "shelf", columns=80) as child:
         assert ended(child) == 0
         shown = child.before.splitlines()
-    assert any(line.startswith(f"{long}  once") for line in shown)
+    assert long in "".join(line.split("  ")[0] for line in shown)  # wrapped, and whole
     assert max(map(len, shown)) <= 80
     (empty.folder / "shelf" / "tools.json").write_text(json.dumps([{**tools[0], "description": "Another."}]))
     assert "look  read    yes, it has changed" in empty.run("mcp", "test", "shelf").stdout
