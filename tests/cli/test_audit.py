@@ -135,7 +135,10 @@ def test_a_workflow_of_another_kind_is_none_of_ours(home: Home) -> None:
     started = [temporal_command(), "workflow", "start", "--address", _address(home), "--type", "other"]
     subprocess.run([*started, "--task-queue", "nobody", "--workflow-id", "stranger"], check=True, capture_output=True)
     done = home.run("audit", "show", "stranger")
-    assert (done.returncode, "'stranger' is a workflow of another kind: 'other'" in done.stderr) == (2, True)
+    assert (done.returncode, "'stranger' is not a turn or session but a workflow of type 'other'" in done.stderr) == (
+        2,
+        True,
+    )
 
 
 def test_the_commands_of_the_page_do_what_it_says(home: Home) -> None:

@@ -88,8 +88,8 @@ def test_without_tokens_that_is_said(empty: Home) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["tokens", "create", ""], 2, "cannot be a token's name"),
-        (["tokens", "create", "a\x1b[31m"], 2, "cannot be a token's name"),
+        (["tokens", "create", ""], 2, "is not a valid token name"),
+        (["tokens", "create", "a\x1b[31m"], 2, "is not a valid token name"),
         (["tokens", "create", "ada", "--role", "root"], 2, "is not a role: it is approver or viewer"),
         (["tokens", "create", "ada", "--expires", "soon"], 2, "--expires must be a duration such as"),
         (["tokens", "create", "ada", "--expires", "0d"], 2, "--expires must be at least a second"),

@@ -234,7 +234,7 @@ def test_domain_imports_the_standard_library_and_pydantic_only(name: str) -> Non
 USES_PRIVATE_NAMES = {
     "holdfast.temporal_private",
     "holdfast.activities.mcp.mcp_private",
-    "holdfast.workers.audit.read.replay",  # of our own workflows
+    "holdfast.workers.audit.read.recorder",  # of our own workflows
 }
 """The modules that use private names of what they do not define: of temporalio and mcp, with a test per name."""
 

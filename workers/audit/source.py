@@ -1,4 +1,4 @@
-"""What an audit is of: a turn or a session of a server, or a bundle in a file. Both are read the same way."""
+"""The subject of an audit: a turn or a session on a server, or a bundle in a file. Both are read in the same way."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from holdfast.workers.runtime.connect import connect
 
 @dataclass(frozen=True)
 class AuditSubject:
-    """Runs, and what reads their payloads."""
+    """The runs of a subject, and what decodes their payloads."""
 
     gathered: GatheredRuns
     converter: DataConverter
     fetch: Fetch
     namespace: str = ""
     findings: tuple[str, ...] = ()
-    """Of a bundle: what is not as it was made."""
+    """Of a bundle: what has been changed since it was made."""
 
 
 def is_file(named: str) -> bool:
-    """Is a bundle meant? A path holds a slash, or ends in .tar."""
+    """Whether a bundle is meant: a path holds a slash and exists, or ends in `.tar`."""
     return ("/" in named and os.path.lexists(named)) or named.endswith(".tar")
 
 
 async def open_subject(
     named: str, settings: Settings, *, address: str | None = None, tell: ReportProgress
 ) -> AuditSubject:
-    """A bundle by its path, or what a server has under an id. BadInput, TurnNotFound or ServerUnavailable."""
+    """Open a bundle by its path, or what a server has under an id. Raises BadInput, TurnNotFound, ServerUnavailable."""
     if not is_file(named):
         return await gather_from_server(named, settings, address=address, tell=tell)
     tell("verifying")
@@ -50,7 +50,7 @@ async def open_subject(
 async def gather_from_server(
     named: str, settings: Settings, *, address: str | None = None, tell: ReportProgress
 ) -> AuditSubject:
-    """What a server has under an id."""
+    """Gather what a server has under an id."""
     client = await connect(settings, address=address)
     fetch = build_storage_fetch(client.data_converter)
     gathered = await gather_runs(client, named, tell)

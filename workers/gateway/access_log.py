@@ -1,4 +1,4 @@
-"""A line in the log for every request: what was asked, by whom, and what came of it. No query, no header, no token."""
+"""One log line for every request: its path, its token's name, its status. No query, header or token."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _log = logging.getLogger(__name__)
 
 
 class AccessLog:
-    """Middleware: writes the line."""
+    """Middleware that writes the line."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve the request, then write."""
+        """Serve the request, then write the line."""
         began = time.monotonic()
         status = 0
 
@@ -39,7 +39,7 @@ class AccessLog:
             if scope["type"] == "http":
                 token: Token | None = scope.get(TOKEN_KEY)
                 seconds = time.monotonic() - began
-                who = token.name if token else "nobody known"
+                who = token.name if token else "an unknown client"
                 _log.info(
                     "%s %s %d by %s in %.3f s",
                     scope["method"],
@@ -51,5 +51,5 @@ class AccessLog:
 
 
 def _format_path(path: str) -> str:
-    """A path on one line, without a token that somebody may have put there."""
+    """The path on one line, without a token that it may contain."""
     return shorten_text(escape_controls(_TOKEN.sub(f"{PREFIX}…", path)).replace("\n", "␊"), PATH_LIMIT)

@@ -1,6 +1,6 @@
-"""The application: what can be asked, each a thin layer over `Holdfast`. docs/reference/http.md tells them.
+"""The application: its routes, each a thin layer over `Holdfast`. docs/reference/http.md describes them.
 
-What a turn decides about a decision is not repeated here: its refusals are passed on, with their codes.
+What a turn decides about a decision is not repeated here: its refusals are passed on with their codes.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from holdfast.workers.runtime.health import NO_ANSWER, ServerProbe
 MAX_ITEMS = 1_000
 """Items of one answer."""
 ID_LIMIT = 1_000
-"""Characters of an id: no turn has a longer one."""
+"""Characters of an id; no turn has a longer one."""
 UNCUT = 2**31
-LEFT_AS_SIGNAL = "no worker answered, so the decision was left as a signal; it counts when a worker is back"
+LEFT_AS_SIGNAL = "no worker answered, so the decision was sent as a signal; it counts when a worker is back"
 
 
 class _AnyPath(Convertor[str]):
-    """Ids hold slashes, and whatever else their makers liked."""
+    """A path parameter with any characters: ids may hold slashes."""
 
     regex = "(?s:.+)"
 
@@ -55,7 +55,7 @@ register_url_convertor("anything", _AnyPath())
 
 
 def build_application(holdfast: Holdfast, tokens: TokenFile, names: HostNames) -> Starlette:
-    """The endpoint over a connected client."""
+    """Build the application over a connected client."""
     endpoint = _Endpoint(holdfast)
     app = Starlette(
         routes=[
@@ -82,12 +82,12 @@ class _Endpoint:
         self._server = ServerProbe(holdfast.client)
 
     async def answer_readiness(self, request: Request) -> Response:
-        """Can anything be served? Not without the Temporal server."""
+        """Whether requests can be served: not without the Temporal server."""
         there = await self._server.is_answering()
         return Json({"status": "ok" if there else NO_ANSWER}, 200 if there else 503)
 
     async def list_inbox(self, request: Request) -> Response:
-        """What waits, in all turns or in one."""
+        """List pending approvals, of all turns or of one."""
         asked = _read_parameters(request, "turn", "limit")
         limit = _parse_limit(asked.get("limit"))
         turn = asked.get("turn") or None
@@ -98,7 +98,7 @@ class _Endpoint:
         return Json({"approvals": shown, "total": len(found), "unread": unread})
 
     async def handle_approval(self, request: Request) -> Response:
-        """One approval: shown, or decided on."""
+        """Show an approval, or decide on it."""
         _read_parameters(request)
         address = ApprovalId.parse(_read_turn_id(request))
         return await (
@@ -106,7 +106,7 @@ class _Endpoint:
         )
 
     async def _show_approval(self, address: ApprovalId) -> Response:
-        """All of what it is about."""
+        """Show an approval, uncut."""
         turn = self._holdfast.get_turn(address.turn)
         try:
             call = await turn.fetch_call(address.call)
@@ -116,7 +116,7 @@ class _Endpoint:
         return Json(_approval_as_json(address.turn, call))
 
     async def _decide_approval(self, request: Request, address: ApprovalId) -> Response:
-        """In the name of the token."""
+        """Decide in the name of the token."""
         said = await read_decision(request)
         token: Token = request.scope[TOKEN_KEY]
         taken = await self._holdfast.decide(
@@ -124,7 +124,7 @@ class _Endpoint:
             said.outcome,
             digest=said.digest,
             by=token.name,
-            # Of this token: nobody else's decision is taken for its repetition.
+            # With the name of the token, so that another's decision is not taken for its repetition.
             decision_id=digest_canonical([token.name, said.decision_id]) if said.decision_id else None,
             **said.details,
         )
@@ -134,7 +134,7 @@ class _Endpoint:
         return Json({"approval_id": str(address), **taken.model_dump(mode="json"), "counted": True})
 
     async def show_turn(self, request: Request) -> Response:
-        """How a turn stands."""
+        """Show the view of a turn."""
         _read_parameters(request)
         view = await self._holdfast.get_turn(_read_turn_id(request)).fetch_view()
         return Json(view.model_dump(mode="json"))
@@ -143,17 +143,17 @@ class _Endpoint:
 def _read_turn_id(request: Request) -> str:
     found: str = request.path_params["id"]
     if len(found) > ID_LIMIT:
-        raise Problem(404, "turn_not_found", f"no id has over {ID_LIMIT:,} characters")
+        raise Problem(404, "turn_not_found", f"an id has at most {ID_LIMIT:,} characters")
     return found
 
 
 def _read_parameters(request: Request, *known: str) -> dict[str, str]:
-    """The query, each name once. Values are not repeated in what is said of them: somebody may put a token there."""
+    """The query parameters, each once. Errors do not repeat values: one may be a token."""
     given = request.query_params.multi_items()
     names = [name for name, _ in given]
     if unknown := [name for name in names if name not in known]:
         may = f"only {' and '.join(known)}" if known else "none"
-        raise BadInput(f"{unknown[0][:40]!r} is not a parameter here: there is {may}")
+        raise BadInput(f"unknown parameter {unknown[0][:40]!r}: there is {may}")
     if len(set(names)) < len(names):
         raise BadInput("a parameter is given twice")
     return dict(given)
@@ -169,18 +169,18 @@ def _parse_limit(text: str | None) -> int:
 
 
 def _check_waits(call: Call, address: ApprovalId) -> None:
-    """Problem unless the call is asked about under this address."""
+    """Problem unless the call is pending under this approval id."""
     now = str(ApprovalId(address.turn, call.id, call.revision))
     if call.status is not Status.AWAITING_APPROVAL:
-        raise Problem(404, "not_waiting", f"nothing waits under {str(address)!r}: the call is {call.status.value}")
+        raise Problem(404, "not_waiting", f"{str(address)!r} is not pending: the call is {call.status.value}")
     if address.revision < call.revision:
         raise Problem(404, "old_revision", f"{str(address)!r} was asked about again, as {now!r}")
     if address.revision > call.revision:
-        raise Problem(404, "unknown_approval", f"nothing waits under {str(address)!r} yet: {now!r} does")
+        raise Problem(404, "unknown_approval", f"{str(address)!r} does not exist yet: {now!r} is pending")
 
 
 def _approval_as_json(turn_id: str, call: Call) -> dict[str, Any]:
-    """An item as the inbox has it, but whole; beside it the arguments as they are, where texts show every character."""
+    """An approval as the inbox has it, uncut; texts with every character visible, and the arguments as they are."""
     whole = build_whole_approval(turn_id, call)
     uncut = {name: _escape_value(getattr(whole, name)) for name in whole.model_fields_set}
     item = build_approval_view(turn_id, call, detail=UNCUT).model_copy(update={**uncut, "cut": False})
@@ -191,7 +191,7 @@ def _approval_as_json(turn_id: str, call: Call) -> dict[str, Any]:
 
 
 def _escape_value(value: Any) -> Any:
-    """As `visible`, also in each of several texts."""
+    """Make every character of the texts visible."""
     if isinstance(value, tuple):
         return tuple(_escape_value(one) for one in value)
     return escape_controls(value) if isinstance(value, str) else value

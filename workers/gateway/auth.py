@@ -1,15 +1,15 @@
-"""Who may use the gateway: tokens, host names and origins.
+"""Access to the gateway: tokens, host names and origins.
 
-Everything needs a token, paths that do not exist as well, and only a HEAD or GET of /health or /ready does not;
-/health is not counted among the requests at once. A token is looked for in that one header: what is in a URL ends up in
-logs and histories.
+Every request needs a token, those for unknown paths as well, except HEAD or GET of /health and /ready, which do not
+count among the concurrent requests either. The token is read from the Authorization header alone: a URL ends up in logs
+and histories.
 
-A web page that somebody visits can have a name of its own point to this machine, and so talk to what listens here
-(DNS rebinding). The browser then sends that name as the Host, and we know that we are not meant. An address cannot be
-pointed elsewhere, so where we listen on all of them any address is fine.
+A web page can let a host name of its own resolve to this machine and so reach what listens here (DNS rebinding). The
+browser then sends that name as the Host, which is refused. An IP address cannot be redirected like that, so a gateway
+that listens on all addresses accepts any.
 
-A page can also send requests to an address of this machine under its right name. The browser then says where the page
-comes from (Origin), and a page of another origin is refused.
+A page can also send requests to the right name of this machine. The browser then names the page's origin, and a foreign
+origin is refused.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _HOST_HEADER = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:/@\s]+))(?::[0-9]{1,
 
 
 class HostNames:
-    """The names of one endpoint: loopback's, that of the host it listens on, and further ones."""
+    """The host names of one endpoint: loopback, the host it listens on, and further ones."""
 
     def __init__(self, host: str, extra: Iterable[str] = ()) -> None:
         self._known = LOOPBACK_NAMES | {_normalize_name(name) for name in (host, *extra)}
         self._any_address = _is_any_address(host)
 
     def check_host(self, hosts: list[str]) -> None:
-        """Problem unless the one Host header names us."""
+        """Problem unless the only Host header is one of these names."""
         found = _HOST_HEADER.fullmatch(hosts[0]) if len(hosts) == 1 else None
         name = _normalize_name(found[1] or found[2]) if found else ""
         if name in self._known or (self._any_address and _parse_address(name)):
@@ -55,7 +55,7 @@ class HostNames:
 
 
 def is_loopback(host: str) -> bool:
-    """Is it reached from this machine only?"""
+    """Whether this host is reached from this machine only."""
     address = _parse_address(host)
     return address.is_loopback if address else host.lower() == "localhost"
 
@@ -78,16 +78,16 @@ def _is_any_address(host: str) -> bool:
 
 HEALTH_PATH, READY_PATH = "/health", "/ready"
 TOKEN_KEY = "holdfast.token"
-"""Where a request's token is kept."""
+"""The key of a request's token in its scope."""
 AT_ONCE = 64
 SECONDS = 30.0
-"""How long one request may take."""
+"""The time limit of a request."""
 _READ_METHODS = ("GET", "HEAD")
 _log = logging.getLogger(__name__)
 
 
 class Guard:
-    """Middleware: lets requests through that may pass."""
+    """Middleware that admits requests."""
 
     def __init__(self, app: ASGIApp, tokens: TokenFile, names: HostNames) -> None:
         self._app = app
@@ -97,7 +97,7 @@ class Guard:
         self._complaint = ""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve the request, or say why not."""
+        """Serve the request, or answer why not."""
         if scope["type"] != "http":
             return
         try:
@@ -105,20 +105,22 @@ class Guard:
         except Problem as problem:
             await build_answer(problem)(scope, receive, send)
             return
-        # A probe is nobody's request: whoever may not come in must not be able to take the places of those who may.
+        # Probes need no token, so they are not counted: else anybody could use up the concurrent requests.
         counted = TOKEN_KEY in scope
         self._active += counted
         try:
             async with asyncio.timeout(SECONDS):
                 await self._app(scope, receive, send)
         except TimeoutError:
-            slow = Problem(503, "too_slow", f"this took over {SECONDS:g} seconds: look before you repeat it")
+            slow = Problem(
+                503, "too_slow", f"over {SECONDS:g} seconds: check what the request did before you repeat it"
+            )
             await build_answer(slow)(scope, receive, send)
         finally:
             self._active -= counted
 
     def _admit_request(self, scope: Scope) -> None:
-        """Problem unless the request may pass."""
+        """Problem unless the request is admitted."""
         headers = Headers(scope=scope)
         self._names.check_host(headers.getlist("host"))
         self._names.check_origin(headers.getlist("origin"), headers["host"])
@@ -127,7 +129,7 @@ class Guard:
             return
         token = self._get_token(headers.getlist("authorization"))
         if token.role is Role.VIEWER and scope["method"] not in _READ_METHODS:
-            raise Problem(403, "viewer", f"the token {token.name!r} is for looking only")
+            raise Problem(403, "viewer", f"the token {token.name!r} is read-only")
         if self._active >= AT_ONCE:
             raise Problem(503, "busy", f"{AT_ONCE} requests are being served: try again", {"retry-after": "1"})
         scope[TOKEN_KEY] = token
@@ -140,22 +142,22 @@ class Guard:
                 self._complaint = str(error)
                 _log.error("closed: %s", error)
             raise Problem(
-                503, "closed", "the file of tokens cannot be read, so nobody comes in: `holdfast tokens list` says why"
+                503, "closed", "the file of tokens cannot be read, so no token is accepted: see `holdfast tokens list`"
             ) from None
         scheme, _, text = given[0].strip().partition(" ") if len(given) == 1 else ("", "", "")
         token = find_token(tokens, text.strip()) if scheme.lower() == "bearer" else None
         if token is None:
-            hint = "send `Authorization: Bearer TOKEN` (`holdfast tokens create NAME` makes one); no URL is read for it"
-            raise _build_unauthorized("unauthorized", f"no token that is known here: {hint}", error=bool(given))
+            hint = "send `Authorization: Bearer TOKEN` (see `holdfast tokens create`); a URL is not read for it"
+            raise _build_unauthorized("unauthorized", f"unknown or missing token: {hint}", error=bool(given))
         if token.is_expired(datetime.now(UTC)):
             raise _build_unauthorized(
-                "token_expired", f"the token {token.name!r} has expired: revoke it and make another"
+                "token_expired", f"the token {token.name!r} has expired: revoke it and create another"
             )
         return token
 
 
 def _check_path(scope: Scope) -> None:
-    """What is not UTF-8 would be read as something else than was sent."""
+    """A path that is not UTF-8 would be read as another one."""
     try:
         unquote(scope["raw_path"].decode("ascii"), errors="strict")
     except UnicodeDecodeError:

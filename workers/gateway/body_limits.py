@@ -1,7 +1,7 @@
-"""Bodies of requests: how much is read of them, and what becomes of one that nobody wants.
+"""Request bodies: how much is read, and how an unread rest is handled.
 
-A client that still sends while we answer and hang up may never see the answer. So the rest is read and thrown away
-first, within bounds, and then the connection ends.
+A client that still sends while we answer and close may never see the answer. So the rest is read and dropped first,
+within bounds, and then the connection is closed.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from holdfast.workers.gateway.responses import Problem
 BODY_LIMIT = 2_000_000
 """Bytes of a body."""
 DISCARD_LIMIT = 10_000_000
-"""Bytes that are read in vain."""
+"""Bytes that are read and dropped."""
 SECONDS = 3.0
 
 Message = MutableMapping[str, Any]
 
 
 class BodyLimit:
-    """Middleware: bounds what is read of a body, and leaves nothing of it behind an answer."""
+    """Middleware that bounds the body and drops its rest before an answer."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve the request with its body watched."""
+        """Serve the request with a bounded body."""
         if scope["type"] == "http":
             body = _Body(Headers(scope=scope), receive, send)
             await self._app(scope, body.receive, body.send)
@@ -47,7 +47,7 @@ class _Body:
         self._over = not ("transfer-encoding" in headers or headers.get("content-length", "0") != "0")
 
     async def receive(self) -> Message:
-        """The next part; Problem when that makes it too much."""
+        """Receive the next part. Problem when the body is too large."""
         declared = self._headers.get("content-length", "0")
         if len(declared) > 12 or int(declared) > BODY_LIMIT:
             raise _build_too_large()
@@ -57,7 +57,7 @@ class _Body:
         return message
 
     async def send(self, message: Message) -> None:
-        """Before an answer begins, what is left of the body is done with."""
+        """Drop the rest of the body before an answer begins."""
         if message["type"] == "http.response.start" and not self._over:
             await self._discard_rest()
             message.setdefault("headers", [])
@@ -72,7 +72,7 @@ class _Body:
 
     async def _discard_rest(self) -> None:
         if self._size == 0 and self._headers.get("expect", "").lower() == "100-continue":
-            return  # it is not sent unless we ask for it
+            return  # the client waits for 100 Continue and has sent nothing
         with suppress(TimeoutError):
             async with asyncio.timeout(SECONDS):
                 while not self._over and self._size < DISCARD_LIMIT:

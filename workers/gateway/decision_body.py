@@ -1,6 +1,6 @@
-"""A decision as it is sent over HTTP: read strictly, so that nothing counts that was not meant.
+"""A decision as it is sent over HTTP: parsed strictly, so that nothing counts that was not meant.
 
-Who decides is not for the body to say: it is whoever holds the token. The digest is: it tells what was looked at.
+The actor is the owner of the token, never the body's. The digest is the body's: it says what was looked at.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FORBIDDEN_FIELDS = ("by", "at", "signer", "signature")
 
 
 class DecisionBody(Message):
-    """The body: what a `Decision` says, without its address and its sender."""
+    """The body: the fields of a `Decision` without its address and its sender."""
 
     outcome: str = Field(max_length=100)
     digest: str = Field(min_length=1, max_length=200)
@@ -44,12 +44,12 @@ class DecisionBody(Message):
 
     @property
     def details(self) -> dict[str, Any]:
-        """What was said beside the outcome, the digest and the id; what was left out is left to its default."""
+        """The fields that were given, without the outcome, the digest and the id."""
         return {name: getattr(self, name) for name in self.model_fields_set - {"outcome", "digest", "decision_id"}}
 
 
 async def read_decision(request: Request) -> DecisionBody:
-    """The body of a request. Problem when it is no JSON, or not such a decision."""
+    """Read the body of a request. Problem when it is not JSON or not a decision."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" or request.headers.get("content-encoding", "identity").lower() != "identity":
         raise Problem(415, "not_json", "send JSON as it is, with the header `Content-Type: application/json`")
@@ -60,21 +60,19 @@ async def read_decision(request: Request) -> DecisionBody:
 
 
 def parse_decision(data: bytes) -> DecisionBody:
-    """As `read_said`, of the bytes."""
+    """Parse a decision from bytes. Problem when it is not JSON or not a decision."""
     value = _parse_object(data)
     theirs = [name for name in _FORBIDDEN_FIELDS if name in value]
     if theirs:
-        raise _build_bad_input(
-            f"`{theirs[0]}` is not yours to say: a decision is in the name of your token, and of this moment"
-        )
+        raise _build_bad_input(f"`{theirs[0]}` cannot be set: a decision is in the name of your token, at this moment")
     try:
         return DecisionBody.model_validate_json(data, strict=True)
     except ValidationError as error:
-        raise _build_bad_input(f"this is not a decision: {describe_problems(error, 'decision')}") from None
+        raise _build_bad_input(f"invalid decision: {describe_problems(error, 'decision')}") from None
 
 
 def _parse_object(data: bytes) -> dict[str, Any]:
-    """One JSON object that means the same to every reader."""
+    """One JSON object that every parser reads alike."""
     try:
         value = json.loads(
             data.decode(),
@@ -102,10 +100,10 @@ def _parse_object(data: bytes) -> dict[str, Any]:
 
 
 def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Of two, one reader takes the first and another the last."""
+    """Of two values with one name some parsers take the first, others the last."""
     made = dict(pairs)
     if len(made) < len(pairs):
-        raise ValueError("an object has the same name twice")
+        raise ValueError("an object has a name twice")
     return made
 
 

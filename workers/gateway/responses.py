@@ -1,6 +1,6 @@
-"""What the endpoint answers: JSON, and for everything that goes wrong a status, a code for programs and a sentence.
+"""The answers of the endpoint: JSON, and for every error a status, a code for programs and a sentence.
 
-Nothing of our inside reaches a client: an error that nobody expected is a sentence here and a line in our log.
+An unexpected error is a general sentence in the answer and a line in the log: no internals reach a client.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ MESSAGE_LIMIT = 2_000
 _COMMON_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 _MESSAGES = {
-    404: "there is nothing here: see docs/reference/http.md for what there is",
-    405: "this is not done with that method: see the header Allow",
+    404: "unknown path: see docs/reference/http.md",
+    405: "the method is not allowed here: see the header Allow",
 }
 
 
@@ -45,7 +45,7 @@ class Problem(Exception):
 
 
 class Json(Response):
-    """One JSON document, in characters that do nothing to a terminal."""
+    """A JSON document in ASCII, so that no character affects a terminal."""
 
     media_type = "application/json"
 
@@ -55,14 +55,14 @@ class Json(Response):
 
 
 def build_problem(error: Exception) -> Problem:
-    """What is said of an error."""
+    """Build the problem that an error is answered with."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, HTTPException):
         status = error.status_code
         return Problem(status, _CODES.get(status, "http"), _MESSAGES.get(status, error.detail), error.headers)
     if not isinstance(error, HoldfastError):
-        return Problem(500, "internal", "something went wrong inside: the log of the gateway says what")
+        return Problem(500, "internal", "internal error: see the log of the gateway")
     return Problem(*_classify_error(error), str(error))
 
 
@@ -85,12 +85,12 @@ def _classify_error(error: HoldfastError) -> tuple[int, str]:
 
 
 def build_answer(error: Exception) -> Json:
-    """The answer to a request that is not served."""
+    """Build the answer for an error."""
     found = build_problem(error)
     message = shorten_text(strip_controls(str(found)), MESSAGE_LIMIT)
     return Json({"error": {"code": found.code, "message": message}}, found.status, found.headers)
 
 
 async def answer_error(request: Request, error: Exception) -> Response:
-    """As `told`, for Starlette."""
+    """Answer an error, as Starlette calls it."""
     return build_answer(error)

@@ -1,8 +1,6 @@
-"""Serving the gateway: its connections, and its stop.
+"""Serving the gateway until SIGTERM or SIGINT; running requests get some seconds to finish.
 
-SIGTERM or SIGINT ends it; what runs gets a moment.
-
-uvicorn by itself waits for ever.
+uvicorn by itself waits for ever for a client that neither sends its request nor reads its answer.
 """
 
 from __future__ import annotations
@@ -31,11 +29,11 @@ from holdfast.workers.runtime.worker import stop_on_signals
 
 ARRIVE_SECONDS = 30.0
 TAKE_SECONDS = 30.0
-"""Within which whoever asked takes some of an answer that waits to be sent."""
+"""Within which a client has to read some of an answer that waits to be sent."""
 
 
 class Connection(H11Protocol):
-    """HTTP/1.1 that hangs up on whoever does not come to the point."""
+    """HTTP/1.1 that closes the connection to a client that is too slow."""
 
     _patience: asyncio.TimerHandle | None = None
     _taking: asyncio.TimerHandle | None = None
@@ -43,28 +41,28 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for a request."""
         super().connection_made(transport)
-        self.access_log = False  # uvicorn's own has queries in it, and is on where anybody listens to its logger
+        self.access_log = False  # uvicorn's own log has queries in it, and is on when its logger is
         self._start_waiting()
 
     def data_received(self, data: bytes) -> None:
-        """Wait for the rest, unless it is all there."""
+        """Wait for the rest of the request."""
         super().data_received(data)
         self._start_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer."""
+        """Stop waiting."""
         self._stop_waiting()
         self._stop_taking()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Wait for somebody to take what was written: whoever does not would keep a place for ever."""
+        """Wait for the client to read: one that does not would keep its place for ever."""
         super().pause_writing()
         self._stop_taking()
         self._taking = self.loop.call_later(TAKE_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """It was taken."""
+        """The client has read."""
         self._stop_taking()
         super().resume_writing()
 
@@ -86,7 +84,7 @@ class Connection(H11Protocol):
 
 
 GRACE_SECONDS = 6
-"""What a request that is being served gets to finish when the gateway ends."""
+"""How long running requests may take when the gateway ends."""
 MAX_CONNECTIONS = 500
 HEAD_LIMIT = 32_768
 """Bytes of a request's line and headers."""
@@ -94,14 +92,14 @@ HEAD_LIMIT = 32_768
 
 @dataclass(frozen=True)
 class Listener:
-    """A socket that listens, and its address."""
+    """A listening socket, and its address."""
 
     socket: socket.socket
     url: str
 
 
 def open_listener(host: str, port: int, *, or_any: bool = False) -> Listener:
-    """Listen there; on any free port when that one is taken and `or_any` allows it."""
+    """Listen on this port, or on any free one if it is taken and `or_any` is set. BadInput for an invalid host."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError) as error:
@@ -132,11 +130,11 @@ async def run_gateway(
     say: Callable[[str], None] = print,
     stop: asyncio.Event | None = None,
 ) -> None:
-    """Serve until a signal (or `stop`) comes."""
+    """Serve until a signal or `stop`."""
     stopping = stop or stop_on_signals(STOP_SECONDS)
     app = build_application(holdfast, TokenFile(settings.tokens_file), HostNames(host, settings.gateway.names))
     if not logging.getLogger().isEnabledFor(logging.INFO):
-        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # else whoever sends garbage fills our log
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # else clients that send garbage fill our log
     server = _Server(
         uvicorn.Config(
             app,
@@ -163,7 +161,7 @@ async def run_gateway(
 
 
 class _Server(uvicorn.Server):
-    """One that leaves signals to us."""
+    """A uvicorn server that leaves signals to us."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

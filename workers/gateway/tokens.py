@@ -1,8 +1,8 @@
-"""Tokens of the HTTP endpoint: who may come in, under which name, until when.
+"""The tokens of the HTTP endpoint: their names, roles and expiry.
 
-A token is shown once, when it is made. Kept is its SHA-256, by which it is known again; it is 256 bits of chance, so
-nobody finds it from that. The file is for its owner alone and replaced whole. One that is damaged, or that somebody
-else could have written, lets nobody in. What a name may decide is for the workers' rules to say, not for a token.
+A token is shown once, when it is created. Its SHA-256 is stored; a token has 256 random bits, so it cannot be found
+from that. The file is readable by its owner alone and replaced whole. A file that is damaged, or that others could have
+written, admits nobody. What a name may decide is up to the workers' rules.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from holdfast.util.suggestions import did_you_mean
 from holdfast.util.text import shorten_text
 
 PREFIX = "hf_"
-"""By which a token is recognised where it should not be: in a log, in a repository."""
+"""By which a token is recognised in a log or a repository."""
 TOKEN_BYTES = 32
 MAX_TOKENS = 1_000
 LOCK_SECONDS = 5.0
@@ -39,35 +39,35 @@ _SIZE_LIMIT = 1_000_000
 
 
 class TokensUnreadable(BadInput):
-    """The file of tokens cannot be gone by: nobody comes in until it is right."""
+    """The file of tokens is unusable: no token is accepted."""
 
 
 class Role(StrEnum):
     """What a token is for."""
 
     APPROVER = "approver"
-    """To look and to decide."""
+    """Reading and deciding."""
     VIEWER = "viewer"
-    """To look only."""
+    """Reading only."""
 
 
 class Token(Message):
-    """What is kept of a token."""
+    """What is stored of a token."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
-    """Whoever holds it: decisions are recorded under this name."""
+    """Its owner: decisions are recorded under this name."""
     role: Role = Role.APPROVER
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     created: AwareDatetime
     expires: AwareDatetime | None = None
 
     def is_expired(self, now: datetime) -> bool:
-        """Is it too late for it?"""
+        """Whether it has expired."""
         return self.expires is not None and now >= self.expires
 
 
 class _TokenList(Message):
-    """What the file holds."""
+    """The content of the file."""
 
     tokens: Annotated[tuple[Token, ...], Field(max_length=MAX_TOKENS)]
 
@@ -79,7 +79,7 @@ class _TokenList(Message):
 
 
 class TokenFile:
-    """The tokens of one data folder. Read anew at every look, so that a revoked one stops at once."""
+    """The tokens of one data folder. Read again at every use, so that a revoked one stops working at once."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -87,7 +87,7 @@ class TokenFile:
         self._tokens: tuple[Token, ...] = ()
 
     def read_all(self) -> tuple[Token, ...]:
-        """Every token, expired ones too. TokensUnreadable when the file is not as it should be."""
+        """Return every token, expired ones too. TokensUnreadable when the file is unusable."""
         data = self._read_bytes()
         if data is None:
             return ()
@@ -97,7 +97,7 @@ class TokenFile:
         return self._tokens
 
     def create(self, name: str, role: Role = Role.APPROVER, lasts: timedelta | None = None) -> tuple[str, Token]:
-        """Make a token; itself, which is kept nowhere, and what is kept of it."""
+        """Create a token and return it, which is stored nowhere, and its record. BadInput when the name is taken."""
         made = PREFIX + base64.urlsafe_b64encode(secrets.token_bytes(TOKEN_BYTES)).decode().rstrip("=")
         now = datetime.now(UTC).replace(microsecond=0)
         expires = now + lasts if lasts else None
@@ -105,14 +105,14 @@ class TokenFile:
         with self._lock_file():
             kept = self.read_all()
             if any(other.name == name for other in kept):
-                raise BadInput(f"there is a token called {name!r}: revoke it first, or choose another name")
+                raise BadInput(f"the token {name!r} exists: revoke it first, or choose another name")
             if len(kept) >= MAX_TOKENS:
                 raise BadInput(f"there are {MAX_TOKENS:,} tokens already: revoke some first")
             self._write_tokens((*kept, token))
         return made, token
 
     def revoke(self, name: str) -> Token:
-        """Take a token back; from now on nobody comes in by it."""
+        """Remove a token and return its record. HoldfastError when there is none with this name."""
         with self._lock_file():
             kept = self.read_all()
             token = next((token for token in kept if token.name == name), None)
@@ -123,7 +123,7 @@ class TokenFile:
         return token
 
     def _read_bytes(self) -> bytes | None:
-        """What is in the file, None when there is none. Never waits."""
+        """The content of the file; None without one. Never blocks."""
         try:
             descriptor = os.open(self.file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
@@ -150,11 +150,11 @@ class TokenFile:
             ) from None
 
     def _build_unreadable(self, why: str) -> TokensUnreadable:
-        hint = "put it right, or remove it and make new tokens"
-        return TokensUnreadable(f"the file of tokens {str(self.file)!r} {why}; nobody comes in by it: {hint}")
+        hint = "correct it, or remove it and create new tokens"
+        return TokensUnreadable(f"the file of tokens {str(self.file)!r} {why}; no token is accepted: {hint}")
 
     def _write_tokens(self, tokens: tuple[Token, ...]) -> None:
-        """All of it or nothing: the endpoint reads it at any moment."""
+        """Replace the file: the endpoint reads it at any moment."""
         text = _TokenList(tokens=tokens).model_dump_json(indent=2, exclude_none=True) + "\n"
         try:
             write_whole(self.file, text.encode())
@@ -163,16 +163,16 @@ class TokenFile:
 
     @contextmanager
     def _lock_file(self) -> Iterator[None]:
-        """One change at a time: else a token that is just being revoked could come back with one that is made."""
+        """One change at a time: else a token that is being revoked could come back."""
         from holdfast.workers.runtime.data_folder import (
-            prepare_folder,  # it brings Temporal along, which reading does not need
+            prepare_folder,  # imports temporalio, which reading does not need
         )
 
         prepare_folder(self.file.parent)
         with ExitStack() as held:
             try:
                 held.enter_context(
-                    hold_lock(self.file, LOCK_SECONDS, "somebody else is changing the tokens: try again")
+                    hold_lock(self.file, LOCK_SECONDS, "another process is changing the tokens: try again")
                 )
             except OSError as error:
                 raise self._build_write_error(error) from error
@@ -183,7 +183,7 @@ class TokenFile:
 
 
 def find_token(tokens: Iterable[Token], given: str) -> Token | None:
-    """The token that was given, expired or not. Every one is compared, each in the same time whatever is given."""
+    """Find the token that was given, expired or not. Every one is compared, in constant time."""
     digest = _hash_token(given)
     found = None
     for token in tokens:
@@ -197,10 +197,10 @@ def _hash_token(token: str) -> str:
 
 
 def _check_name(name: str) -> str:
-    """Decisions are recorded under it, so it must be seen for what it is."""
+    """Return the name if every character of it is visible: decisions are recorded under it."""
     if not name.isprintable() or name != name.strip() or not 0 < len(name) <= 200:
         raise BadInput(
-            f"{shorten_text(name, 80)!r} cannot be a token's name: 1 to 200 characters that show, "
+            f"{shorten_text(name, 80)!r} is not a valid token name: 1 to 200 printable characters, "
             "without spaces around them"
         )
     return name
@@ -210,9 +210,9 @@ def _describe_unfit(status: os.stat_result) -> str | None:
     if not stat.S_ISREG(status.st_mode):
         return "is not a regular file"
     if status.st_uid != os.geteuid():
-        return "belongs to somebody else"
+        return "belongs to another user"
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return "may be written by others (chmod 600, once you know that nobody did)"
+        return "may be written by other users (chmod 600, after checking its content)"
     return None
 
 

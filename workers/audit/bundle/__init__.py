@@ -1,1 +1,1 @@
-"""A turn as a file that others can verify. Nothing that renders."""
+"""Bundles: a turn or a session as a file that others can verify. Nothing that renders."""

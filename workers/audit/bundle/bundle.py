@@ -1,15 +1,15 @@
-"""A bundle: what is in it, and how it is opened again, with no server.
+"""A bundle: its members, and how it is opened without a server.
 
-histories/0001.jsonl   one for each run: a line that says which, then a line for each event, as the server had it
-references.jsonl       which payloads histories refer to, and under which hash each is here
+histories/0001.jsonl   one for each run: a line that names it, then a line for each event, as the server had it
+references.jsonl       the payloads that histories refer to, and the hash of each here
 payloads/<sha256>      those payloads, as they were stored
 outputs/<sha256>.txt   whole outputs of which the model read a part
 records/<kind>/<sha256>.json   definitions of tools, rules and hooks that verdicts were given by
-decisions.jsonl        what people decided, with their signatures
-timeline.json          all of it, as it was told when the bundle was made
-chain.jsonl            a line for each of these lines and members, each linked to the one before it
-manifest.json          what it is about, what it lacks, and the head of the chain
-signature.json         over the manifest, if somebody signed it
+decisions.jsonl        the decisions, with their signatures
+timeline.json          the timeline, as it was when the bundle was made
+chain.jsonl            a line for each of these lines and members, linked to the line before it
+manifest.json          what the bundle is about, what it lacks, and the head of the chain
+signature.json         the signature of the manifest, if there is one
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from holdfast.workers.audit.read.workflow_runs import GatheredRuns, Run, build_r
 FORMAT = "holdfast-bundle"
 VERSION = 1
 PREFIX = b"holdfast-bundle-v1\n"
-"""Nothing else that a key signs begins like this."""
+"""Domain separation: nothing else that a key signs begins like this."""
 MANIFEST, CHAIN, SIGNATURE = "manifest.json", "chain.jsonl", "signature.json"
 REFERENCES, DECISIONS, TIMELINE = "references.jsonl", "decisions.jsonl", "timeline.json"
 UNCHAINED_MEMBERS = frozenset({MANIFEST, CHAIN, SIGNATURE})
 LINE_MEMBERS = ("histories/", REFERENCES, DECISIONS)
-"""Members of which each line is a record of its own."""
+"""Members of which each line is a record."""
 SIGNATURE_LIMIT = 64 * 1024
 _HASH = "[0-9a-f]{64}"
 _MEMBER_NAMES = re.compile(
     rf"histories/[0-9]{{4,}}\.jsonl|payloads/({_HASH})|outputs/({_HASH})\.[a-z0-9]{{2,4}}"
     rf"|records/(?:catalogue|definition|hooks|policy)/({_HASH})\.json"
 )
-"""Of members: nothing in a bundle is called anything else. What is named by its hash holds what its name says."""
+"""The names that members may have. A name with a hash is that of its content."""
 
 
 class BundledRun(Data):
@@ -76,29 +76,29 @@ class Manifest(Data):
     namespace: str = ""
     runs: tuple[BundledRun, ...] = ()
     absent: tuple[str, ...] = ()
-    """What belongs to it and could not be had when it was made."""
+    """What belongs to it and was missing when it was made."""
     signer: str | None = None
     """The public key that is to sign it."""
     records: int = 0
     head: str = ""
 
     def chained_bytes(self) -> bytes:
-        """What the chain's last record is over: all but what that record itself makes."""
+        """What the last record of the chain is over: all but the fields that this record determines."""
         return encode_canonical(self.model_dump(mode="json", exclude={"records", "head"}))
 
 
 class Signature(Data):
-    """Over the manifest."""
+    """The signature of a manifest."""
 
     key: str
-    """The public key, as settings hold it."""
+    """The public key, in the form of the settings."""
     name: str = ""
-    """Whose key that is, as whoever signed says."""
+    """The owner of the key, as the signer says."""
     signature: str = ""
 
 
 def signed_bytes(by: Signature, manifest: bytes) -> bytes:
-    """What a signature is over: whose it is to be, and the manifest."""
+    """Build what a signature is over: its key and name, and the manifest."""
     return PREFIX + encode_canonical({"key": by.key, "name": by.name}) + b"\n" + manifest
 
 
@@ -111,7 +111,7 @@ class Bundle:
     references: dict[Reference, str] = field(default_factory=dict)
 
     async def fetch(self, reference: Reference) -> Payload:
-        """A payload that lies beside the histories."""
+        """Return a stored payload of the bundle, or a placeholder."""
         sha256 = self.references.get(reference)
         name = f"payloads/{sha256}"
         if name not in self.container.members:
@@ -120,7 +120,7 @@ class Bundle:
         return Payload.FromString(data) if digest_bytes(data) == sha256 else build_missing_payload(reference)
 
     def read_runs(self) -> GatheredRuns:
-        """The runs of its histories. BadInput when one cannot be read."""
+        """Read the runs of its histories. BadInput when one cannot be read."""
         runs = tuple(self._read_run(one) for one in self.manifest.runs)
         if not runs:
             raise BadInput("the bundle holds no history")
@@ -142,13 +142,13 @@ class Bundle:
 
 
 def open_bundle(file: Path) -> Bundle:
-    """Open a bundle to read it; nothing is verified. BadInput when it is none."""
+    """Open a bundle for reading, without verifying it. BadInput when it is not one."""
     container = open_container(file)
     return Bundle(container, read_manifest(container), dict(_read_references(container)))
 
 
 def open_container(file: Path) -> Container:
-    """Look through a file. BadInput when it cannot be read, or has nothing of a bundle."""
+    """Read the members of a file. BadInput when it cannot be read or has no members."""
     try:
         container = inspect_container(file)
     except OSError as error:
@@ -159,21 +159,21 @@ def open_container(file: Path) -> Container:
 
 
 def read_manifest(container: Container) -> Manifest:
-    """BadInput when there is none that can be read, or it is of another version."""
+    """Read the manifest. BadInput when it is missing or invalid, or of another version."""
     if MANIFEST not in container.members:
-        raise BadInput(f"{str(container.file)!r} has no manifest: it is no bundle, or was cut off")
+        raise BadInput(f"{str(container.file)!r} has no manifest: it is not a bundle, or is incomplete")
     try:
         manifest = Manifest.model_validate_json(container.read(MANIFEST))
     except ValidationError as error:
         raise BadInput(f"the manifest of the bundle cannot be read: {describe_problems(error, 'manifest')}") from None
     if (manifest.format, manifest.version) != (FORMAT, VERSION):
         made = f"{shorten_text(manifest.format, 50)!r} of version {manifest.version}"
-        raise UnknownBundleVersion(f"this is a {made}; this program reads {FORMAT} {VERSION}: a newer one made it")
+        raise UnknownBundleVersion(f"this is a {made}; this program reads {FORMAT} {VERSION}: use the one that made it")
     return manifest
 
 
 class UnknownBundleVersion(BadInput):
-    """A bundle that another version of this program made."""
+    """The bundle was made by another version of this program."""
 
 
 def _read_references(container: Container) -> Iterable[tuple[Reference, str]]:
@@ -184,11 +184,11 @@ def _read_references(container: Container) -> Iterable[tuple[Reference, str]]:
             said: dict[str, Any] = json.loads(line)
             yield Reference(said["driver"], tuple(sorted(said["claim"].items()))), said["sha256"]
         except (ValueError, KeyError, TypeError, AttributeError):
-            continue  # verifying says so
+            continue  # reported by verifying
 
 
 def find_member_hash(member: str) -> str | None:
-    """The hash of what it holds, where its name says so; BadInput for a name that nothing in a bundle has."""
+    """Return the hash in a member's name, if it has one. BadInput for a name that no bundle has."""
     if member in (REFERENCES, DECISIONS, TIMELINE, *UNCHAINED_MEMBERS):
         return None
     named = _MEMBER_NAMES.fullmatch(member)
@@ -198,12 +198,12 @@ def find_member_hash(member: str) -> str | None:
 
 
 def is_line_member(member: str) -> bool:
-    """Is each of its lines a record?"""
+    """Whether each line of the member is a record."""
     return member.startswith(LINE_MEMBERS)
 
 
 def encode_reference(reference: Reference, payload: bytes) -> bytes:
-    """Where a payload of the bundle is."""
+    """Encode where a payload of the bundle is."""
     return encode_canonical(
         {"driver": reference.driver, "claim": dict(reference.claim), "sha256": digest_bytes(payload)}
     )

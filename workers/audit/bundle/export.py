@@ -1,4 +1,6 @@
-"""Making a bundle: everything that a turn or a session left, in one file that verifies and replays anywhere."""
+"""Writing a bundle: everything that a turn or a session left, in one file that can be verified and replayed
+anywhere.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,9 @@ from holdfast.workers.audit.bundle.bundle import (
 )
 from holdfast.workers.audit.bundle.chain import Chain, Record, digest_bytes
 from holdfast.workers.audit.bundle.tar import ContainerWriter
+from holdfast.workers.audit.read.examined_run import read_validation_facts
 from holdfast.workers.audit.read.history_facts import format_event_type
 from holdfast.workers.audit.read.stored_payloads import Fetch, Reference, find_reference, is_missing
-from holdfast.workers.audit.read.validation_facts import read_validation_facts
 from holdfast.workers.audit.read.workflow_runs import GatheredRuns, ReportProgress, Run
 from holdfast.workers.audit.timeline.build import build_timeline
 from holdfast.workers.audit.timeline.timeline import MessageStory, Timeline
@@ -55,7 +57,7 @@ async def export_bundle(
     signer: Signer | None = None,
     tell: ReportProgress = lambda words: None,
 ) -> Manifest:
-    """Write a bundle, whole or not at all; what its manifest says. BadInput when it cannot be written."""
+    """Write a bundle, whole or not at all, and return its manifest. BadInput when the file cannot be written."""
     try:
         with replace_file(file) as opened:
             return await _BundleBuilder(opened, settings, tell).write_bundle(
@@ -79,16 +81,16 @@ class _BundleBuilder:
     async def write_bundle(
         self, gathered: GatheredRuns, converter: DataConverter, fetch: Fetch, namespace: str, signer: Signer | None
     ) -> Manifest:
-        """Everything, in order."""
+        """Write all members, in order."""
         self._absent += gathered.lacking
         for number, run in enumerate(gathered.runs, start=1):
             self._write_history(number, run)
         await self._write_payloads(gathered, fetch)
-        self._tell("telling what happened")
+        self._tell("building the timeline")
         timeline = await build_timeline(gathered, converter)
         self._write_outputs(timeline)
         for run in gathered.runs:
-            await self._write_texts(run, converter)
+            await self._write_records(run, converter)
         self._write_lines(DECISIONS, "decision", list(_list_decisions(timeline)))
         self._write_member(
             TIMELINE, "timeline", "the timeline", timeline.model_dump_json(exclude_defaults=True).encode()
@@ -160,7 +162,7 @@ class _BundleBuilder:
             ):
                 self._absent.append(f"output {name}, of {where}")
 
-    async def _write_texts(self, run: Run, converter: DataConverter) -> None:
+    async def _write_records(self, run: Run, converter: DataConverter) -> None:
         judged = await read_validation_facts(run, converter)
         wanted: list[tuple[RecordKind, tuple[str, ...]]] = [
             ("policy", judged.policy),
@@ -174,7 +176,7 @@ class _BundleBuilder:
                     self._absent.append(f"{kind} {one}, of {run.title}")
 
     def _write_file(self, name: str, kind: str, source: Path, sha256: str) -> bool:
-        """A file whose name says what it holds; False when it is not there, or holds something else."""
+        """Add a file that is named by its hash; False when it is missing or has other content."""
         if name in self._added:
             return True
         if not self._writer.add_file(name, source, sha256):
@@ -196,7 +198,7 @@ class _BundleBuilder:
 
 
 def sign_manifest(manifest: bytes, signer: Signer) -> Signature:
-    """A signature over a manifest."""
+    """Sign a manifest."""
     unsigned = Signature(key=format_public_key(signer.key.public_key()), name=signer.name)
     signature = base64.b64encode(signer.key.sign(signed_bytes(unsigned, manifest))).decode()
     return unsigned.model_copy(update={"signature": signature})

@@ -1,10 +1,9 @@
-"""The file that a bundle is: a plain tar archive with nothing in it that is not accounted for.
+"""The file format of a bundle: a plain tar archive in which every byte is accounted for.
 
-Any `tar` opens it. Headers say a name and a size and are otherwise always the same, what fills up blocks is zero, and
-the end is where it must be: so every byte of the file is either content, which the chain covers, or known beforehand,
-and a byte that was changed is found wherever it is.
+Any `tar` opens it. A header is determined by the name and the size of its member, padding is zero, and the end is where
+it must be. So every byte is either content, which the chain covers, or known beforehand, and any change is found.
 
-A bundle may be a stranger's: nothing here reads a member whole that nobody asked for, or looks for one without an end.
+A bundle may come from a stranger: no member is read whole without a limit, and no search is endless.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from holdfast.errors import BadInput
 BLOCK = 512
 CHUNK_SIZE = 1024 * 1024
 LINE_LIMIT = 16 * 1024 * 1024
-"""Bytes of one line that is read whole."""
+"""Bytes of a line that is read whole."""
 SEARCH_LIMIT = 64 * 1024 * 1024
-"""How far behind a damaged header the next one is looked for."""
+"""How far behind a damaged header the next one is searched."""
 _END = bytes(2 * BLOCK)
 
 
 def build_header(name: str, size: int) -> bytes:
-    """The one header that a member of this name and size has."""
+    """Build the only header that a member with this name and size has."""
     info = tarfile.TarInfo(name)
     info.size, info.mode, info.mtime = size, 0o600, 0
     return info.tobuf(tarfile.USTAR_FORMAT, "ascii", "strict")
@@ -48,11 +47,11 @@ class ContainerWriter:
         self._file = file
 
     def add(self, name: str, data: bytes) -> None:
-        """One member."""
+        """Write a member."""
         self._file.write(build_header(name, len(data)) + data + _build_padding(len(data)))
 
     def add_file(self, name: str, source: Path, sha256: str) -> bool:
-        """One member from a file; False, and nothing is written, when that cannot be read or holds something else."""
+        """Write a member from a file. False, and nothing is written, when it is unreadable or has other content."""
         place = self._file.tell()
         with suppress(FileNotFoundError, PermissionError, IsADirectoryError), source.open("rb") as opened:
             size = os.fstat(opened.fileno()).st_size
@@ -65,7 +64,7 @@ class ContainerWriter:
         return False
 
     def _copy_chunks(self, source: BinaryIO, size: int) -> str:
-        """SHA-256 of what was copied: another one when the file became shorter meanwhile."""
+        """The SHA-256 of what was copied; empty when the file became shorter meanwhile."""
         copied, left = hashlib.sha256(), size
         while left and (piece := source.read(min(CHUNK_SIZE, left))):
             self._file.write(piece)
@@ -74,13 +73,13 @@ class ContainerWriter:
         return copied.hexdigest() if not left else ""
 
     def close(self) -> None:
-        """The end of the archive."""
+        """Write the end of the archive."""
         self._file.write(_END)
 
 
 @dataclass(frozen=True)
 class Member:
-    """Where a member's content is."""
+    """The position of a member's content."""
 
     name: str
     start: int
@@ -89,27 +88,29 @@ class Member:
 
 @dataclass
 class Container:
-    """An archive that was looked through: its members, and what does not belong."""
+    """An archive that was inspected: its members, and what does not belong."""
 
     file: Path
     members: dict[str, Member] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     def read(self, name: str, limit: int = LINE_LIMIT) -> bytes:
-        """A member's whole content; BadInput when that is more than anybody would have written."""
+        """Return the content of a member. BadInput when it is over the limit."""
         if self.members[name].size > limit:
             raise BadInput(f"{name!r} is larger than any that a bundle has")
         return b"".join(self._read_chunks(name))
 
     def digest_member(self, name: str) -> str:
-        """SHA-256 of a member."""
+        """Return the SHA-256 of a member."""
         found = hashlib.sha256()
         for piece in self._read_chunks(name):
             found.update(piece)
         return found.hexdigest()
 
     def read_lines(self, name: str) -> Iterator[bytes]:
-        """A member's lines; BadInput for one that is longer than any. The last one must end in a line break as well."""
+        """Yield the lines of a member; an unfinished last line differs from any line. BadInput for a line over the
+        limit.
+        """
         rest = b""
         for piece in self._read_chunks(name):
             *lines, rest = (rest + piece).split(b"\n")
@@ -120,7 +121,7 @@ class Container:
             yield rest + b"\0"
 
     def digest_lines(self, name: str) -> Iterator[str]:
-        """SHA-256 of each line, however long."""
+        """Yield the SHA-256 of each line, however long."""
         found, open_line = hashlib.sha256(), False
         for piece in self._read_chunks(name):
             first, *others = piece.split(b"\n")
@@ -143,7 +144,7 @@ class Container:
 
 
 def inspect_container(file: Path) -> Container:
-    """Find the members of an archive, whatever was done to it. OSError when it cannot be read at all."""
+    """Find the members of an archive, whatever was done to it. OSError when it cannot be read."""
     found, length = Container(file), _measure_file(file)
     with file.open("rb") as opened:
         place = 0

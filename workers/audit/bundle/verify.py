@@ -1,8 +1,8 @@
-"""Verifying a bundle, with no server: exactly what was changed, is missing, was added or moved.
+"""Verifying a bundle without a server: exactly what was changed, removed, added or moved.
 
-What holds it together is the chain, whose last record is over the manifest and whose head the manifest names, under a
-signature. Without a signature, or the head noted elsewhere, whoever can write the whole file anew can make another that
-holds together. A bundle may be a stranger's: whatever it holds is a finding, never an error of ours.
+The chain holds it together: its last record is over the manifest, and the manifest, which may be signed, names its
+head. Without a signature, or a head that was noted elsewhere, anyone who can rewrite the whole file can make another
+valid one. A bundle may come from a stranger: whatever it holds is a finding, never an exception.
 """
 
 from __future__ import annotations
@@ -38,40 +38,48 @@ from holdfast.workers.audit.bundle.bundle import (
     read_manifest,
     signed_bytes,
 )
-from holdfast.workers.audit.bundle.chain import FIRST_LINK, Link, Record, digest_bytes, find_chain_problems, read_chain
-from holdfast.workers.audit.bundle.diff_records import find_differences
+from holdfast.workers.audit.bundle.chain import (
+    FIRST_LINK,
+    Link,
+    Record,
+    digest_bytes,
+    find_chain_problems,
+    find_differences,
+    read_chain,
+)
 from holdfast.workers.audit.bundle.tar import Container
 
 MORE_LIMIT = 10_000
-"""Lines that a member may have beyond those of the chain before nobody counts them any more."""
+"""How many lines beyond those of the chain are counted in a member."""
 
 
 @dataclass(frozen=True)
 class VerifyResult:
-    """What was found."""
+    """The result of verifying a bundle."""
 
     manifest: Manifest
     findings: tuple[str, ...]
-    """What is not as it was; empty when all is."""
+    """What has been changed; empty if nothing has."""
     signature: str
     """`none`, `valid`, or why it does not hold."""
     key: str | None = None
     """The public key that signed."""
     name: str = ""
-    """Whose key that is, as whoever signed says."""
+    """The owner of the key, as the signer says."""
     head: str = ""
     records: int = 0
 
     @property
     def is_intact(self) -> bool:
-        """Is everything as it was when the bundle was made?"""
+        """Whether everything is as it was when the bundle was made."""
         return not self.findings
 
 
 def verify_bundle(file: Path, *, key: str | None = None, head: str | None = None) -> VerifyResult:
-    """Look at every byte of a bundle. `key`: only this one may have signed. `head`: as it was noted elsewhere.
+    """Verify every byte of a bundle. `key`: the only key that may have signed. `head`: the head as it was noted
+    elsewhere.
 
-    BadInput when the file is no bundle at all, or that of another version.
+    BadInput when the file is not a bundle, or of another version.
     """
     container = open_container(file)
     manifest, unread = _read_manifest(container)
@@ -121,7 +129,7 @@ def _compare_manifest(container: Container, manifest: Manifest, links: list[Link
 
 
 def _verify_members(container: Container, records: list[Record]) -> Iterator[str]:
-    """Each member against what the chain has of it."""
+    """Compare each member with its records."""
     files: dict[str, list[Record]] = {}
     for record in records:
         if record.file != MANIFEST:
@@ -147,7 +155,7 @@ def _verify_lines(container: Container, file: str, expected: list[Record]) -> It
 
 
 def _verify_names(container: Container, files: dict[str, list[Record]]) -> Iterator[str]:
-    """Nothing in a bundle has another name, and what is named by its hash is that."""
+    """Check that no member has another name, and that a hash in a name is that of its content."""
     for name in container.members:
         try:
             sha256 = find_member_hash(name)
@@ -162,7 +170,7 @@ def _verify_names(container: Container, files: dict[str, list[Record]]) -> Itera
 
 
 def _verify_order(expected: list[str], found: list[str]) -> Iterator[str]:
-    """Members that are there, and in another place."""
+    """Check the order of the members."""
     wanted, there = set(expected), set(found)
     records = [Record("member", name, name, name) for name in expected if name in there]
     yield from find_differences(records, [name for name in found if name in wanted], "the bundle")
@@ -176,7 +184,7 @@ class _SignatureState:
 
 
 def _verify_signature(container: Container, manifest: Manifest, wanted_key: str | None) -> _SignatureState:
-    """Whether it holds, whose it is, and what is wrong with it."""
+    """Whether the signature holds, whose it is, and what is wrong with it."""
     if SIGNATURE not in container.members:
         lost = f"missing: {SIGNATURE}, by key {_format_key(manifest.signer)}" if manifest.signer else None
         asked = "missing: a signature by the key that was given" if wanted_key else None
@@ -194,7 +202,9 @@ def _verify_signature(container: Container, manifest: Manifest, wanted_key: str 
         return _SignatureState("cannot be read", None, (f"changed: {SIGNATURE} cannot be read",))
     if found.key != manifest.signer:
         return _SignatureState(
-            "by another key", found, (f"changed: signed by key {_format_key(found.key)}, and not by whom it says",)
+            "by another key",
+            found,
+            (f"changed: signed by key {_format_key(found.key)}, not by the one that the manifest names",),
         )
     if wanted_key is not None and wanted_key != found.key:
         words = f"changed: signed by key {_format_key(found.key)}, not {_format_key(wanted_key)}"
@@ -203,7 +213,7 @@ def _verify_signature(container: Container, manifest: Manifest, wanted_key: str 
 
 
 def _is_canonical(found: Signature) -> bool:
-    """Is it written in the one way there is? ValueError when it is no key, or no signature."""
+    """Whether it is written in its only form. ValueError when it is not a key or a signature."""
     derive_key_id(found.key)
     return base64.b64encode(base64.b64decode(found.signature, validate=True)).decode() == found.signature
 

@@ -1,1 +1,1 @@
-"""What a history says, and what it refers to. Nothing that renders."""
+"""What a history says, what it refers to, and what a replay of it shows. Nothing that renders."""

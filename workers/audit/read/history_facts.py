@@ -1,33 +1,20 @@
-"""What a history says by itself, without our code: who sent what and when, which workers tried, what was lost.
+"""The facts of a history, without our code: who sent what and when, which workers made attempts, what was lost.
 
-Times and identities are the server's: they are in the history whatever today's code makes of the rest.
+Times and identities are the server's. They are known whatever today's code makes of the rest.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from temporalio.api.common.v1 import Payload
-from temporalio.api.enums.v1 import EventType, TimeoutType, WorkflowTaskFailedCause
-from temporalio.api.failure.v1 import Failure
+from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.converter import DataConverter
 
-from holdfast.workers.audit.read.stored_payloads import decode_payloads
-from holdfast.workers.audit.read.workflow_runs import Run
-
-MODEL_ACTIVITY = "holdfast.model"
 _CALL_ACTIVITY = re.compile(r"(b\d+c\d+)(?:-\d+)?(?:-stop)?")
-_ORDINARY_CAUSES = (
-    WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,
-    WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_UPDATE,
-    WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_STICKY_TASK_QUEUE,
-)
-"""Something came while the task was at work, and it is done again with that: nobody failed."""
 
 MessageKind = Literal["signal", "update"]
 AttemptEnding = Literal["completed", "failed", "timed out", "cancelled"]
@@ -35,29 +22,29 @@ AttemptEnding = Literal["completed", "failed", "timed out", "cancelled"]
 
 @dataclass(frozen=True)
 class Message:
-    """A signal, or an update that was accepted."""
+    """A signal, or an accepted update."""
 
     event: int
     at: datetime
     how: MessageKind
     name: str
     identity: str
-    """What the sender's program says of itself."""
+    """The identity that the sender's program gave."""
     body: Any
     answer: Any = None
-    """What an update was answered."""
+    """The answer to an update."""
     refused: str | None = None
-    """Why an update that was accepted came to nothing."""
+    """Why an accepted update failed."""
     id: str = ""
-    """Of an update: the sender's own."""
+    """Of an update: the id that the sender gave it."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """An activity that was begun: what its last attempt was, and why those before it ended."""
+    """An activity: its last attempt, and how the attempt before that ended."""
 
     event: int
-    """Where it was scheduled."""
+    """The event that scheduled it."""
     activity: str
     type: str
     scheduled: datetime
@@ -68,30 +55,30 @@ class Attempt:
     ended: datetime | None = None
     how: AttemptEnding | None = None
     why: str | None = None
-    """How it ended, where that is not by itself."""
+    """How it ended, unless it completed."""
     before: str | None = None
     """How the attempt before ended."""
 
     @property
     def call_id(self) -> str | None:
-        """The call that it executes, if it does."""
+        """The call that it executes, if any."""
         named = _CALL_ACTIVITY.fullmatch(self.activity)
         return named[1] if named else None
 
     @property
     def is_stop(self) -> bool:
-        """Does it only stop what an earlier one left at work?"""
+        """Whether it only stops what an earlier attempt left running."""
         return self.activity.endswith("-stop")
 
     @property
     def is_untaken(self) -> bool:
-        """Did nobody take it up?"""
+        """Whether no worker took it."""
         return self.how == "timed out" and self.started is None and "schedule to start" in (self.why or "")
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a model answered."""
+    """A reply of a model."""
 
     event: int
     at: datetime
@@ -100,19 +87,19 @@ class Reply:
 
 @dataclass(frozen=True)
 class ChildTurnEvent:
-    """A turn that was started within, or its end."""
+    """The start or the end of a child turn."""
 
     event: int
     at: datetime
     turn: str
     how: str
-    """`started`, or how it ended: as its own result says, where it has one."""
+    """`started`, or its ending, as its own result says if it has one."""
     why: str | None = None
 
 
 @dataclass(frozen=True)
 class WorkerLoss:
-    """A worker that did not finish a task of the workflow."""
+    """A worker that did not finish a workflow task."""
 
     event: int
     at: datetime
@@ -122,212 +109,38 @@ class WorkerLoss:
 
 @dataclass
 class HistoryFacts:
-    """Of one run."""
+    """The facts of one run."""
 
     messages: list[Message] = field(default_factory=list)
     attempts: dict[int, Attempt] = field(default_factory=dict)
     """By the events that scheduled them."""
     losses: list[WorkerLoss] = field(default_factory=list)
     replies: list[Reply] = field(default_factory=list)
-    within: list[ChildTurnEvent] = field(default_factory=list)
+    child_turns: list[ChildTurnEvent] = field(default_factory=list)
     workers: list[str] = field(default_factory=list)
-    """Everybody who took a task of the workflow, in the order in which they came."""
+    """Every worker that took a workflow task, in order."""
     began: datetime = datetime.min
     ended: datetime | None = None
     how: str = "running"
     """How the run ended, in Temporal's words."""
     status: str = "running"
-    """The same as the result says that the history holds: a turn that failed, was stopped or cancelled completes."""
+    """How it ended by its own result: a turn that failed or was cancelled completes as a workflow."""
     why: str | None = None
     identity: str = ""
-    """Who started it: what a program says of itself, or the workflow that it runs in."""
+    """Who started it: the identity of a program, or the parent workflow."""
     input: Any = None
 
     def list_attempts(self, call: str) -> list[Attempt]:
-        """The attempts at one call, those of its further runs too."""
+        """List the attempts at one call, those of its repetitions included."""
         return [one for one in self.attempts.values() if one.call_id == call and not one.is_stop]
 
 
-async def read_facts(run: Run, converter: DataConverter) -> HistoryFacts:
-    """Read a run's history."""
-    reading = _HistoryReader(converter)
-    for event in run.events:
-        await reading.take_event(event)
-    return reading.facts
-
-
-_ENDINGS = {
-    "workflow_execution_completed": "completed",
-    "workflow_execution_failed": "failed",
-    "workflow_execution_timed_out": "timed out",
-    "workflow_execution_terminated": "terminated",
-    "workflow_execution_canceled": "cancelled",
-    "workflow_execution_continued_as_new": "continued",
-}
-_ACTIVITY_ENDINGS: Mapping[str, AttemptEnding] = {
-    "activity_task_completed": "completed",
-    "activity_task_failed": "failed",
-    "activity_task_timed_out": "timed out",
-    "activity_task_canceled": "cancelled",
-}
-
-
-class _HistoryReader:
-    def __init__(self, converter: DataConverter) -> None:
-        self._converter = converter
-        self.facts = HistoryFacts()
-        self._accepted: dict[int, int] = {}
-        """Places of updates among the messages, by the events that accepted them."""
-        self._started: dict[int, str] = {}
-        self._taken = datetime.min
-        """When the task began that is at work."""
-
-    async def take_event(self, event: HistoryEvent) -> None:
-        """One event further."""
-        kind = (event.WhichOneof("attributes") or "").removesuffix("_event_attributes")
-        about: Any = getattr(event, f"{kind}_event_attributes", None)
-        if kind in _ENDINGS:
-            self.facts.ended, self.facts.how = read_event_time(event), _ENDINGS[kind]
-            self.facts.status, self.facts.why = await self._read_ending(about, self.facts.how)
-        elif kind.startswith("child_workflow_execution_"):
-            how = kind.removeprefix("child_workflow_execution_").replace("_", " ").replace("canceled", "cancelled")
-            turn = about.workflow_execution.workflow_id
-            self.facts.within.append(
-                ChildTurnEvent(event.event_id, read_event_time(event), turn, *await self._read_ending(about, how))
-            )
-        elif kind in _ACTIVITY_ENDINGS:
-            await self._end_attempt(event, about, _ACTIVITY_ENDINGS[kind])
-        elif handler := getattr(self, f"_{kind}", None):
-            await handler(event, about)
-
-    async def _workflow_execution_started(self, event: HistoryEvent, about: Any) -> None:
-        parent = about.parent_workflow_execution.workflow_id  # whoever is started within another names no program
-        self.facts.began, self.facts.identity = (
-            read_event_time(event),
-            about.identity or (parent and f"workflow {parent}"),
-        )
-        self.facts.input = await self._decode_first(about.input.payloads)
-
-    async def _workflow_execution_signaled(self, event: HistoryEvent, about: Any) -> None:
-        body = await self._decode_first(about.input.payloads)
-        said = Message(event.event_id, read_event_time(event), "signal", about.signal_name, about.identity, body)
-        self.facts.messages.append(said)
-
-    async def _workflow_execution_update_accepted(self, event: HistoryEvent, about: Any) -> None:
-        asked = about.accepted_request
-        body = await self._decode_first(asked.input.args.payloads)
-        self._accepted[event.event_id] = len(self.facts.messages)
-        # The event is written when the task is done that took it; what it led to is told with the time of that task.
-        said = Message(
-            event.event_id,
-            self._taken,
-            "update",
-            asked.input.name,
-            asked.meta.identity,
-            body,
-            id=asked.meta.update_id,
-        )
-        self.facts.messages.append(said)
-
-    async def _workflow_execution_update_completed(self, event: HistoryEvent, about: Any) -> None:
-        place = self._accepted.get(about.accepted_event_id)
-        if place is None:
-            return
-        answer = await self._decode_first(about.outcome.success.payloads)
-        refused = await self._describe_failure(about.outcome.failure) if about.outcome.HasField("failure") else None
-        self.facts.messages[place] = replace(self.facts.messages[place], answer=answer, refused=refused)
-
-    async def _activity_task_scheduled(self, event: HistoryEvent, about: Any) -> None:
-        self.facts.attempts[event.event_id] = Attempt(
-            event.event_id, about.activity_id, about.activity_type.name, read_event_time(event), about.task_queue.name
-        )
-
-    async def _activity_task_started(self, event: HistoryEvent, about: Any) -> None:
-        if one := self.facts.attempts.get(about.scheduled_event_id):
-            before = await self._describe_failure(about.last_failure) if about.attempt > 1 else None
-            self.facts.attempts[one.event] = replace(
-                one, number=about.attempt, worker=about.identity, started=read_event_time(event), before=before
-            )
-
-    async def _end_attempt(self, event: HistoryEvent, about: Any, how: AttemptEnding) -> None:
-        if one := self.facts.attempts.get(about.scheduled_event_id):
-            failure = getattr(about, "failure", None)
-            why = await self._describe_failure(failure) if failure is not None and failure.ByteSize() else None
-            self.facts.attempts[one.event] = replace(one, ended=read_event_time(event), how=how, why=why)
-            if one.type == MODEL_ACTIVITY and how == "completed":
-                body = await self._decode_first(about.result.payloads)
-                self.facts.replies.append(
-                    Reply(event.event_id, read_event_time(event), body if isinstance(body, dict) else {})
-                )
-
-    async def _workflow_task_started(self, event: HistoryEvent, about: Any) -> None:
-        self._started[event.event_id], self._taken = about.identity, read_event_time(event)
-        if about.identity and about.identity not in self.facts.workers:
-            self.facts.workers.append(about.identity)
-
-    async def _workflow_task_timed_out(self, event: HistoryEvent, about: Any) -> None:
-        if about.timeout_type == TimeoutType.TIMEOUT_TYPE_SCHEDULE_TO_START:
-            why = "the worker that had it in its memory did not take it up again; another one did"
-        else:
-            why = "its worker took a task and did not finish it in time"
-        self._record_loss(event, self._started.get(about.started_event_id), why)
-
-    async def _workflow_task_failed(self, event: HistoryEvent, about: Any) -> None:
-        if about.cause in _ORDINARY_CAUSES:
-            return
-        why = await self._describe_failure(about.failure)
-        self._record_loss(event, about.identity, f"a task failed and was tried again{f': {why}' if why else ''}")
-
-    def _record_loss(self, event: HistoryEvent, worker: str | None, why: str) -> None:
-        self.facts.losses.append(WorkerLoss(event.event_id, read_event_time(event), worker or None, why))
-
-    async def _read_ending(self, about: Any, how: str) -> tuple[str, str | None]:
-        """How a workflow ended, and why: what its result says, where it has one that does."""
-        result = getattr(about, "result", None)
-        body = await self._decode_first(result.payloads) if result is not None else None
-        said = body if isinstance(body, dict) else {}
-        why = (
-            await self._describe_failure(getattr(about, "failure", None))
-            or getattr(about, "reason", None)
-            or said.get("reason")
-        )
-        return str(said.get("status") or how), str(why) if why else None
-
-    async def _decode_first(self, payloads: Sequence[Payload]) -> Any:
-        found = await decode_payloads(self._converter, list(payloads)[:1])
-        return found[0] if found else None
-
-    async def _describe_failure(self, failure: Failure | None) -> str | None:
-        """A failure in words, to its cause."""
-        if failure is None or not failure.ByteSize():
-            return None
-        opened = Failure()
-        opened.CopyFrom(failure)
-        try:
-            await self._converter.decode_failure(opened)
-        except Exception:  # sealed, and no key here
-            return "a failure that cannot be read here"
-        return ": ".join(dict.fromkeys(_list_causes(opened)))
-
-
-def _list_causes(failure: Failure) -> Iterator[str]:
-    while True:
-        if failure.HasField("timeout_failure_info"):
-            kind = TimeoutType.Name(failure.timeout_failure_info.timeout_type)
-            yield f"{kind.removeprefix('TIMEOUT_TYPE_').replace('_', ' ').lower()} timeout"
-        elif failure.message:
-            yield failure.message
-        if not failure.HasField("cause"):
-            return
-        failure = failure.cause
-
-
 def read_event_time(event: HistoryEvent) -> datetime:
-    """When the server wrote it."""
+    """Return when the server wrote the event."""
     return event.event_time.ToDatetime(tzinfo=UTC)
 
 
 def format_event_type(event: HistoryEvent) -> str:
-    """Its type as people know it: `ActivityTaskScheduled`."""
+    """Format the type of an event as `ActivityTaskScheduled`."""
     name = EventType.Name(event.event_type).removeprefix("EVENT_TYPE_")
     return "".join(word.capitalize() for word in name.split("_"))

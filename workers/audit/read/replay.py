@@ -1,7 +1,7 @@
-"""Replaying recorded runs with today's code: no server, and nothing is done or stored.
+"""Replaying recorded runs with today's code, without a server: nothing is executed or stored.
 
-Temporal's own replayer says where today's code would send other commands. What it does not look at is compared here:
-what activities would be given, and what the turn would end with.
+Temporal's replayer reports where today's code would send other commands. What it does not compare is compared here: the
+inputs of activities and child turns, and the result.
 """
 
 from __future__ import annotations
@@ -11,40 +11,25 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 from pydantic import BaseModel
-from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 from temporalio.worker import (
-    ContinueAsNewInput,
-    ExecuteWorkflowInput,
-    HandleSignalInput,
-    HandleUpdateInput,
-    Interceptor,
     Replayer,
-    StartActivityInput,
-    StartChildWorkflowInput,
     UnsandboxedWorkflowRunner,
-    WorkflowInboundInterceptor,
-    WorkflowInterceptorClassInput,
-    WorkflowOutboundInterceptor,
 )
-from temporalio.workflow import ActivityHandle, ChildWorkflowHandle
 
 from holdfast.domain.base import Unreadable
-from holdfast.domain.session.session_state import SessionState
-from holdfast.domain.turn.turn_state import TurnState
 from holdfast.errors import KeyMissing
 from holdfast.util.text import shorten_text
-from holdfast.workers.audit.read.decision_deliveries import Deliveries
 from holdfast.workers.audit.read.history_facts import format_event_type
+from holdfast.workers.audit.read.recorder import RecordingInterceptor, ReplayRecording
 from holdfast.workers.audit.read.stored_payloads import (
     ReadOnlyStorage,
     Reference,
@@ -57,29 +42,28 @@ from holdfast.workers.storage.referenced import list_payloads
 from holdfast.workflows.session import SessionWorkflow
 from holdfast.workflows.turn import TurnWorkflow
 
-DECIDE = "decide"
 REPLAY_SECONDS = 120.0
-"""One run may take so long: what is missing would be waited for in vain."""
-TIMED_OUT = f"it was not done after {REPLAY_SECONDS:g} seconds"
+"""The time limit of one run: a workflow that misses something would wait for ever."""
+TIMED_OUT = f"the replay did not end within {REPLAY_SECONDS:g} seconds"
 WORDS_LIMIT = 600
-"""Characters of what Temporal says of a difference."""
+"""Characters of a difference."""
 
 
 @dataclass(frozen=True)
 class Departure:
-    """Where today's code would take another path."""
+    """A place where today's code departs from the history."""
 
     run: Run
     first: int
     last: int
-    """The events among which is one that it would not lead to."""
+    """The events among which is one that today's code would not lead to."""
     what: str
     breaks: bool = True
-    """It would do something else; else it does the same, and says something else with it."""
+    """It would do something else; False if it does the same with other inputs or results."""
 
     @property
     def location(self) -> str:
-        """For people."""
+        """The run and its events, for people."""
         kinds = [format_event_type(event) for event in self.run.events if event.event_id == self.first]
         events = f"event {self.first}" if self.first == self.last else f"events {self.first} to {self.last}"
         return f"{self.run.title}, run {self.run.run}, {events}{f', from {kinds[0]}' if kinds else ''}"
@@ -87,22 +71,17 @@ class Departure:
 
 @dataclass
 class ReplayedRun:
-    """A run as today's code understands it."""
+    """A run that was replayed."""
 
     run: Run
-    state: TurnState | SessionState | None = None
     departures: list[Departure] = field(default_factory=list)
-    given: list[tuple[str, Any]] = field(default_factory=list)
-    """What activities would be given, by their ids."""
-    result: Any = None
-    """What it would end with, or go on with in another run."""
-    deliveries: Deliveries = field(default_factory=Deliveries)
     lacking: tuple[str, ...] = ()
-    """Payloads or keys that are not here, in words: it cannot be replayed."""
+    """Missing payloads or keys, because of which it cannot be replayed."""
+    recording: ReplayRecording = field(default_factory=ReplayRecording)
 
 
 async def replay_runs(runs: Iterable[Run], converter: DataConverter) -> list[ReplayedRun]:
-    """Replay every run. One that cannot be replayed says why, and those after it are replayed all the same."""
+    """Replay every run. A run that cannot be replayed says why, and the others are replayed all the same."""
     return [await _replay_run(run, converter) for run in runs]
 
 
@@ -120,7 +99,7 @@ async def _replay_run(run: Run, converter: DataConverter) -> ReplayedRun:
 
 
 async def _find_missing(run: Run, converter: DataConverter) -> tuple[str, ...]:
-    """What its events refer to, and nobody has."""
+    """The missing payloads that its events refer to, or its missing key."""
     storage = converter.external_storage
     found: dict[Reference, str] = {}
     for event in run.events:
@@ -134,13 +113,13 @@ async def _find_missing(run: Run, converter: DataConverter) -> tuple[str, ...]:
 
 
 async def _explain_locked_input(run: Run, converter: DataConverter) -> str | None:
-    """Why its input cannot be read, where that is encrypted and its key is not here."""
+    """Why its input cannot be decrypted, if so."""
     payloads = list(run.events[0].workflow_execution_started_event_attributes.input.payloads)
     try:
         [input] = await converter.decode(payloads)
     except KeyMissing as error:
         return str(error)
-    except Exception:  # whatever else it is, the turn says
+    except Exception:  # anything else is the turn's to report
         return None
     return input.reason if isinstance(input, Unreadable) and input.gone else None
 
@@ -148,13 +127,13 @@ async def _explain_locked_input(run: Run, converter: DataConverter) -> str | Non
 async def _find_failure(
     events: Sequence[HistoryEvent], workflow: str, converter: DataConverter, found: ReplayedRun
 ) -> str | None:
-    """Why these events cannot be replayed, in Temporal's words."""
+    """Why these events cannot be replayed, in Temporal's words; None if they can."""
     replayer = Replayer(
         workflows=[TurnWorkflow, SessionWorkflow],
         workflow_runner=UnsandboxedWorkflowRunner(),
         data_converter=converter,
-        interceptors=[_RecordingInterceptor(found)],
-        disable_safe_workflow_eviction=True,  # or the end of the replay would be a stop, in the state that is told
+        interceptors=[RecordingInterceptor(found.recording)],
+        disable_safe_workflow_eviction=True,  # or the recorded state would be that of an evicted workflow
     )
     history = WorkflowHistory(workflow, list(events))
     try:
@@ -168,7 +147,7 @@ async def _find_failure(
 
 
 def _extract_message(text: str) -> str:
-    """What Temporal's core says at its heart."""
+    """The message of Temporal's core within its error."""
     words = " ".join(text.split())
     inner = _MESSAGE.search(words)
     return shorten_text(inner[1] if inner else words, WORDS_LIMIT)
@@ -178,7 +157,7 @@ _MESSAGE = re.compile(r'message: "((?:[^"\\]|\\.)+)"')
 
 
 async def _locate_departure(run: Run, converter: DataConverter, why: str) -> Departure:
-    """Where it is: the first task without whose events everything can be replayed."""
+    """Find the first workflow task whose events cannot be replayed, by bisection."""
     ends = [*_list_task_ends(run.events), len(run.events)]
     low, high = (0, len(ends) - 1) if why != TIMED_OUT else (len(ends) - 1, len(ends) - 1)
     while low < high:
@@ -198,21 +177,21 @@ _TASK_COMPLETED = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
 
 
 def _list_task_ends(events: Sequence[HistoryEvent]) -> list[int]:
-    """Where the events of a task end, and those of the next begin."""
+    """Where the events of a workflow task end and those of the next begin."""
     scheduled = EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED
     return [place for place, event in enumerate(events) if event.event_type == scheduled][1:]
 
 
 async def _find_changed_inputs(found: ReplayedRun, converter: DataConverter) -> list[tuple[int, str]]:
-    """Where activities or turns within would be given something else, or the run would end with something else."""
+    """Where activities or child turns would get another input, or the run another result."""
     told: list[tuple[int, str]] = []
     given = defaultdict(list)
-    for name, value in found.given:
+    for name, value in found.recording.given:
         given[name].append(value)
     for event in found.run.events:
         kind, name, payloads = _read_handed_payloads(event)
         if kind == "end":
-            value, what = found.result, "it would end with"
+            value, what = found.recording.result, "it would end with"
         elif kind and given[name]:
             value, what = given[name].pop(0), f"{kind} {name!r} would be given"
         else:
@@ -224,7 +203,7 @@ async def _find_changed_inputs(found: ReplayedRun, converter: DataConverter) -> 
 
 
 def _read_handed_payloads(event: HistoryEvent) -> tuple[str, str, Sequence[Payload]]:
-    """What an event hands to somebody: what kind of thing that is, its id, and what it is handed."""
+    """What an event hands over: to an activity, a child turn or the caller; its id; the payloads."""
     if event.HasField("activity_task_scheduled_event_attributes"):
         scheduled = event.activity_task_scheduled_event_attributes
         return "activity", scheduled.activity_id, scheduled.input.payloads
@@ -239,7 +218,7 @@ def _read_handed_payloads(event: HistoryEvent) -> tuple[str, str, Sequence[Paylo
 
 
 async def _find_changed_values(value: Any, payloads: Sequence[Payload], converter: DataConverter) -> list[str]:
-    """What was said and would now be said otherwise. What nobody knew to say then is no difference."""
+    """The values that would differ. A field that is new since then is no difference."""
     [recorded] = await decode_payloads(converter, payloads) or [None]
     now = json.loads(value.model_dump_json()) if isinstance(value, BaseModel) else value
     return [shorten_text(words, WORDS_LIMIT) for words in _compare_values(recorded, now, "")]
@@ -254,52 +233,3 @@ def _compare_values(then: Any, now: Any, path: str) -> Iterator[str]:
             yield from _compare_values(one, other, f"{path}[{place}]")
     elif then != now:
         yield f"{path or 'something else'} = {shorten_text(repr(now), 200)}, and was {shorten_text(repr(then), 200)}"
-
-
-class _RecordingInterceptor(Interceptor):
-    """Keeps what a replayed workflow knows, and what it would have activities do."""
-
-    def __init__(self, found: ReplayedRun) -> None:
-        self._found = found
-
-    def workflow_interceptor_class(
-        self, input: WorkflowInterceptorClassInput
-    ) -> type[WorkflowInboundInterceptor] | None:
-        """One for each replay."""
-        found = self._found
-
-        class Outbound(WorkflowOutboundInterceptor):
-            def start_activity(self, input: StartActivityInput) -> ActivityHandle[Any]:
-                found.given += [(input.activity_id or "", each) for each in input.args]
-                return super().start_activity(input)
-
-            async def start_child_workflow(self, input: StartChildWorkflowInput) -> ChildWorkflowHandle[Any, Any]:
-                found.given += [(input.id, each) for each in input.args]
-                return await super().start_child_workflow(input)
-
-            def continue_as_new(self, input: ContinueAsNewInput) -> NoReturn:
-                found.result = input.args[0]
-                super().continue_as_new(input)
-
-        class Inbound(WorkflowInboundInterceptor):
-            def init(self, outbound: WorkflowOutboundInterceptor) -> None:
-                super().init(Outbound(outbound))
-
-            async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:
-                found.state = workflow.instance()._state
-                found.result = await super().execute_workflow(input)
-                return found.result
-
-            async def handle_signal(self, input: HandleSignalInput) -> None:
-                body = input.args[0] if input.signal == DECIDE and input.args else None
-                watched = found.deliveries.watch_signal(workflow.instance()._state, body)
-                with watched if input.signal == DECIDE else nullcontext():
-                    await super().handle_signal(input)
-
-            async def handle_update_handler(self, input: HandleUpdateInput) -> Any:
-                if input.update != DECIDE:
-                    return await super().handle_update_handler(input)
-                with found.deliveries.watch_update(workflow.instance()._state, input.id, input.args[0]):
-                    return await super().handle_update_handler(input)
-
-        return Inbound

@@ -1,6 +1,6 @@
-"""Payloads that histories only refer to: found, fetched, and given to whoever reads.
+"""Payloads that a history only refers to: found, fetched, and given to a converter.
 
-Reading an audit writes nothing: what a replay would store is named by its hash, and dropped.
+Reading an audit writes nothing: what a replay would store is named by its hash and dropped.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from holdfast.payloads.file_store import MISSING, THRESHOLD
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """What stands in a history for a payload that is kept elsewhere."""
+    """A reference in a history to a payload that is stored elsewhere."""
 
     driver: str
     claim: tuple[tuple[str, str], ...]
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Its hash, or its claim, for people."""
         said = dict(self.claim)
         return said.get("sha256") or json.dumps(said, sort_keys=True)
 
@@ -48,12 +48,12 @@ async def _fetch_nothing(reference: Reference) -> Payload:
 
 @dataclasses.dataclass(frozen=True)
 class ReadOnlyStorage(TolerantStorage):
-    """External storage to read from: references of every driver are followed by one function, nothing is stored."""
+    """External storage for reading: one function follows the references of every driver, nothing is stored."""
 
     fetch: Fetch = _fetch_nothing
 
     def find_reference(self, payload: Payload) -> Reference | None:
-        """What a payload refers to, if it does."""
+        """Return the reference that a payload is, if it is one."""
         found = self.decode_reference(payload)
         return Reference(found.driver_name, tuple(sorted(found.claim_data.items()))) if found else None
 
@@ -68,29 +68,29 @@ class _ReadOnlyDriver(StorageDriver):
         self._fetch = fetch
 
     def name(self) -> str:
-        """As the reference has it."""
+        """Return the name of the reference's driver."""
         return self._name
 
     async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
-        """Named, and dropped."""
+        """Return claims without storing anything."""
         names = (hashlib.sha256(payload.SerializeToString(deterministic=True)).hexdigest() for payload in payloads)
         return [StorageDriverClaim(claim_data={"sha256": name}) for name in names]
 
     async def retrieve(
         self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
     ) -> list[Payload]:
-        """One after another."""
+        """Fetch one payload after another."""
         return [await self._fetch(Reference(self._name, tuple(sorted(claim.claim_data.items())))) for claim in claims]
 
 
 def build_read_only_converter(converter: DataConverter, fetch: Fetch) -> DataConverter:
-    """The same converter, that reads what lies outside by a function and stores nothing."""
+    """Build a converter that reads stored payloads by this function and stores nothing."""
     storage = ReadOnlyStorage([_ReadOnlyDriver("audit", fetch)], payload_size_threshold=THRESHOLD, fetch=fetch)
     return dataclasses.replace(converter, external_storage=storage)
 
 
 def build_storage_fetch(converter: DataConverter) -> Fetch:
-    """Follows references by the drivers of a converter."""
+    """Build a function that follows references by the drivers of a converter."""
     storage = converter.external_storage
     drivers = {driver.name(): driver for driver in storage.drivers} if storage else {}
 
@@ -106,22 +106,22 @@ def build_storage_fetch(converter: DataConverter) -> Fetch:
 
 
 def build_missing_payload(reference: Reference) -> Payload:
-    """In the place of a payload that nobody has."""
+    """Build the placeholder for a missing payload."""
     return Payload(metadata={"encoding": MISSING}, data=reference.name.encode())
 
 
 def is_missing(payload: Payload) -> bool:
-    """Is it one that nobody has?"""
+    """Whether a payload is the placeholder for a missing one."""
     return bool(payload.metadata.get("encoding") == MISSING)
 
 
 def find_reference(payload: Payload) -> Reference | None:
-    """What a payload refers to, if it does."""
+    """Return the reference that a payload is, if it is one."""
     return _PROBE.find_reference(payload)
 
 
 async def decode_payloads(converter: DataConverter, payloads: Sequence[Payload]) -> list[Any]:
-    """What payloads say, as plain data; None for one that cannot be read."""
+    """Decode payloads to plain data; None for one that cannot be decoded."""
     found: list[Any] = []
     for payload in payloads:
         try:

@@ -1,6 +1,6 @@
-"""The runs that belong to a turn or a session: its own, one after another, and those of the turns within it.
+"""The runs of a turn or a session: its own, one after another, and those of its child turns.
 
-Fetched from a server as it has them, undecoded: what a payload says is nobody's concern here.
+Fetched from a server as they are stored, without decoding payloads.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Run:
     type: str
     events: tuple[HistoryEvent, ...] = field(repr=False)
     parent: str | None = None
-    """The workflow that runs it."""
+    """The parent workflow."""
 
     @property
     def title(self) -> str:
@@ -41,19 +41,19 @@ class Run:
 
     @property
     def history(self) -> WorkflowHistory:
-        """As Temporal's own functions take it."""
+        """The history as Temporal's functions take it."""
         return WorkflowHistory(self.workflow, list(self.events))
 
     @property
     def next_run_id(self) -> str | None:
-        """The run that it continued as."""
+        """The run that it continued as, if any."""
         last = self.events[-1]
         return last.workflow_execution_continued_as_new_event_attributes.new_execution_run_id or None
 
 
 @dataclass(frozen=True)
 class GatheredRuns:
-    """All runs that belong to one turn or session, the oldest of each workflow first."""
+    """All runs of one turn or session, the oldest of each workflow first."""
 
     id: str
     runs: tuple[Run, ...]
@@ -62,21 +62,23 @@ class GatheredRuns:
 
     @property
     def kind(self) -> Literal["turn", "session"]:
-        """A turn, or a session?"""
+        """Whether it is a turn or a session."""
         return "session" if self.runs[0].type == SESSION_WORKFLOW else "turn"
 
     def list_runs(self, workflow: str) -> tuple[Run, ...]:
-        """The runs of one workflow."""
+        """List the runs of one workflow."""
         return tuple(run for run in self.runs if run.workflow == workflow)
 
 
 def build_run(events: Sequence[HistoryEvent], workflow: str | None = None) -> Run:
-    """A run by its history; BadInput when it is none of ours."""
+    """Build a run from its history. BadInput when it is not one of a turn or session."""
     started = events[0].workflow_execution_started_event_attributes if events else None
     if not started or not started.workflow_type.name:
-        raise BadInput("this is not the history of a turn or a session: it does not begin with its start")
+        raise BadInput("this is not the history of a turn or a session: it does not begin with the start of one")
     if started.workflow_type.name not in (TURN_WORKFLOW, SESSION_WORKFLOW):
-        raise BadInput(f"{started.workflow_id!r} is a workflow of another kind: {started.workflow_type.name!r}")
+        raise BadInput(
+            f"{started.workflow_id!r} is not a turn or session but a workflow of type {started.workflow_type.name!r}"
+        )
     return Run(
         workflow or started.workflow_id,
         started.original_execution_run_id,
@@ -87,7 +89,7 @@ def build_run(events: Sequence[HistoryEvent], workflow: str | None = None) -> Ru
 
 
 async def gather_runs(client: Client, workflow: str, tell: ReportProgress = lambda words: None) -> GatheredRuns:
-    """Every run of a turn or a session, and of the turns within it. TurnNotFound when there is none of that id."""
+    """Fetch every run of a turn or session and of its child turns. TurnNotFound for an unknown id."""
     gathering = _RunGatherer(client, tell)
     await gathering.fetch_runs(workflow, await gathering.find_first_run(workflow))
     return GatheredRuns(workflow, tuple(gathering.runs), tuple(gathering.lacking))
@@ -95,7 +97,7 @@ async def gather_runs(client: Client, workflow: str, tell: ReportProgress = lamb
 
 @dataclass
 class _RunGatherer:
-    """What was fetched so far."""
+    """The runs fetched so far."""
 
     client: Client
     tell: ReportProgress
@@ -104,16 +106,16 @@ class _RunGatherer:
     seen: set[tuple[str, str]] = field(default_factory=set)
 
     async def find_first_run(self, workflow: str) -> str:
-        """The first run of a workflow that may have continued as new."""
+        """Find the first run of a workflow that may have continued as new."""
         try:
             described = await self.client.get_workflow_handle(workflow).describe()
         except RPCError as error:
             raise _translate_error(error, workflow) from error
         info = described.raw_description.workflow_execution_info
         if info.type.name not in (TURN_WORKFLOW, SESSION_WORKFLOW):
-            raise BadInput(f"{workflow!r} is a workflow of another kind: {info.type.name!r}")
+            raise BadInput(f"{workflow!r} is not a turn or session but a workflow of type {info.type.name!r}")
         if not await self._run_exists(workflow, info.first_run_id):
-            self.lacking.append(f"the first runs of {workflow}: the server does not have them any more")
+            self.lacking.append(f"the first runs of {workflow}: the server has deleted them")
             return described.run_id
         return info.first_run_id
 
@@ -127,7 +129,7 @@ class _RunGatherer:
         return True
 
     async def fetch_runs(self, workflow: str, run: str) -> None:
-        """One run, those it continued as, and the turns within them."""
+        """Fetch a run, those that it continued as, and their child turns."""
         following: str | None = run
         while following and (workflow, following) not in self.seen:
             self.seen.add((workflow, following))
@@ -146,13 +148,13 @@ class _RunGatherer:
         except RPCError as error:
             if error.status not in _GONE_STATUSES:
                 raise _translate_error(error, workflow) from error
-            self.lacking.append(f"run {run} of {workflow}: the server does not have it any more")
+            self.lacking.append(f"run {run} of {workflow}: the server has deleted it")
             return None
         return build_run(history.events, workflow)
 
 
 def _list_children(events: Sequence[HistoryEvent]) -> list[tuple[str, str]]:
-    """The turns that a run started."""
+    """The child turns that a run started."""
     started = (
         event.child_workflow_execution_started_event_attributes
         for event in events

@@ -1,1 +1,1 @@
-"""A timeline as text, page and drawing. Nothing that reads histories."""
+"""A timeline as text for a terminal and as a page with a drawing. Nothing that reads histories."""

@@ -1,4 +1,4 @@
-"""A timeline for a terminal: what happened line by line, then each call with who allowed what."""
+"""A timeline for a terminal: the entries line by line, then each call with its decisions and attempts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.workers.terminal import render
 from holdfast.workers.terminal.layout import PlainTable
 
 MAX_LINES = 12
-"""Of arguments and of a result, that are shown without --all."""
+"""Lines of arguments and results that are shown without --all."""
 SHORT_LIMIT, LONG_LIMIT = 1_000, 1_000_000
 """Characters of a line, without --all and with it."""
 KIND_STYLES = {
@@ -43,7 +43,7 @@ KIND_STYLES = {
 
 
 def render_timeline(timeline: Timeline, *, uncut: bool = False) -> RenderableType:
-    """A turn or a session, and the turns within it. `every`: results are not cut."""
+    """Render a turn or session and its child turns. `uncut`: arguments and results are not cut."""
     return Group(*_render_parts(timeline, uncut))
 
 
@@ -112,7 +112,7 @@ def _indent_text(text: Text) -> Text:
 
 
 def _format_json(value: Any, uncut: bool) -> Text:
-    """What was run: nothing in it is hidden."""
+    """The arguments with every character visible."""
     return Text(_cut_text(escape_controls(json.dumps(value, ensure_ascii=False, indent=2)), uncut))
 
 

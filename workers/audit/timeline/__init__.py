@@ -1,1 +1,1 @@
-"""The facts of a history as one timeline. Nothing that renders."""
+"""The facts of a history and its replay as one timeline. Nothing that renders."""

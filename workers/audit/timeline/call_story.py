@@ -1,4 +1,4 @@
-"""A call's story: its record as the turn kept it, beside what the history says of who sent and who ran what."""
+"""The story of a call: its record in the turn, with who sent its decisions and which workers ran it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from holdfast.domain.calls.events import Event
 from holdfast.domain.content import BlobPart, TextPart
 from holdfast.domain.turn.turn_state import TurnState
 from holdfast.errors import BadInput, DecisionRefused
-from holdfast.workers.audit.read.decision_deliveries import Deliveries
+from holdfast.workers.audit.read.examined_run import ExaminedRun
 from holdfast.workers.audit.read.history_facts import Attempt, HistoryFacts, Message
-from holdfast.workers.audit.read.replay import DECIDE
-from holdfast.workers.audit.read.validation_facts import ValidationFacts
+from holdfast.workers.audit.read.recorder import DECIDE
 from holdfast.workers.audit.timeline.timeline import AttemptStory, CallStory, MessageStory, QuestionStory
 
 _AWAITING_APPROVAL = Status.AWAITING_APPROVAL.value
@@ -31,7 +30,7 @@ _AWAITING_APPROVAL = Status.AWAITING_APPROVAL.value
 def build_call_stories(
     state: TurnState, facts: HistoryFacts, decisions: Mapping[str, list[MessageStory]]
 ) -> list[CallStory]:
-    """Every call of one run of a turn, with what was said of it."""
+    """Build the stories of all calls in one run of a turn."""
     batches = [*state.queue.started_batches, *state.queue.queued]
     batches.sort(key=lambda batch: int(batch.id.removeprefix("b")))
     events: dict[str, list[Event]] = {}
@@ -92,7 +91,7 @@ def _build_story(
 
 
 def _find_verdict(events: Sequence[Event]) -> tuple[str, str | None]:
-    """What validation said first, and by which rule; nothing of a call that was never judged."""
+    """The first verdict of validation and its rule; empty for a call that was never judged."""
     first = next((event for event in events if event.before == Status.VALIDATING.value), None)
     if first is None:
         return "", None
@@ -105,7 +104,7 @@ def _find_verdict(events: Sequence[Event]) -> tuple[str, str | None]:
 
 
 def list_questions(events: Iterable[Event], ended: datetime | None = None) -> list[QuestionStory]:
-    """Each time a call waited for somebody, from the events of that call; at the latest until its turn ended."""
+    """List each time a call waited for a person, by its events; at the latest until its turn `ended`."""
     found: list[QuestionStory] = []
     for event in events:
         if (
@@ -125,7 +124,7 @@ def _end_question(question: QuestionStory, at: datetime) -> QuestionStory:
 
 
 def build_attempt(attempt: Attempt) -> AttemptStory:
-    """An attempt, as it is told."""
+    """Build the story of an attempt."""
     seconds = (attempt.ended - attempt.started).total_seconds() if attempt.ended and attempt.started else None
     return AttemptStory(
         worker=attempt.worker,
@@ -141,20 +140,22 @@ def build_attempt(attempt: Attempt) -> AttemptStory:
     )
 
 
-def list_decisions(facts: HistoryFacts, deliveries: Deliveries | None, judged: ValidationFacts) -> list[MessageStory]:
-    """What was said of calls, with whether it counted and whose word it was. None: nobody knows what counted."""
+def list_run_decisions(examined: ExaminedRun) -> list[MessageStory]:
+    """List the decisions that a run received, whether each counted, and whether its signature holds."""
+    replayable = not examined.break_reasons
+    deliveries = examined.replayed.recording.deliveries
     found: list[MessageStory] = []
     signals = 0
-    for message in facts.messages:
+    for message in examined.facts.messages:
         if message.name == DECIDE:
-            counted = deliveries.has_counted(message, signals) if deliveries else message.refused is None
-            found.append(build_decision(message, counted, judged.approvers_at(message.event)))
+            counted = deliveries.has_counted(message, signals) if replayable else message.refused is None
+            found.append(build_decision(message, counted, examined.validation.approvers_at(message.event)))
             signals += message.how == "signal"
     return found
 
 
 def find_call(decision: MessageStory) -> str | None:
-    """The call that a decision is about, if it names one."""
+    """Return the call that a decision names, if it does."""
     try:
         call = ApprovalId.parse(decision.approval).call
     except BadInput:
@@ -166,7 +167,7 @@ _CALL = re.compile(r"b\d{1,9}c\d{1,9}")
 
 
 def build_decision(message: Message, is_counted: bool, approvers: Sequence[Approver]) -> MessageStory:
-    """A decision as it was sent."""
+    """Build the story of a decision as it was sent."""
     body: Mapping[str, Any] = message.body if isinstance(message.body, dict) else {}
     common: dict[str, Any] = {
         "at": message.at,
@@ -209,7 +210,7 @@ def _describe_signature(decision: Decision, approvers: Sequence[Approver], at: d
 
 
 def diff_arguments(before: JsonValue, after: JsonValue) -> str | None:
-    """A diff of arguments, value by value; None when they are the same."""
+    """Return a diff of arguments, value by value; None when they are equal."""
     if before == after:
         return None
     old, new = _format_lines(before), _format_lines(after)
@@ -218,7 +219,7 @@ def diff_arguments(before: JsonValue, after: JsonValue) -> str | None:
 
 
 def _format_lines(value: JsonValue) -> list[str]:
-    """Arguments as lines: texts of several lines line by line, so that a diff shows which."""
+    """Arguments as lines, with a multi-line text line by line."""
     if not isinstance(value, dict):
         return [json.dumps(value, ensure_ascii=False)]
     lines: list[str] = []

@@ -1,4 +1,4 @@
-"""What terminal and page say in the same words."""
+"""The phrases that the terminal and the page share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.workers.audit.timeline.timeline import AttemptStory, CallStory, Me
 
 
 def format_seconds(value: float) -> str:
-    """From milliseconds to weeks, two units at most."""
+    """Format a duration from milliseconds to weeks, in two units at most."""
     if value < 60:
         return f"{value:.3f} s" if value < 10 else f"{value:.1f} s"
     whole = round(value)
@@ -22,17 +22,17 @@ def format_seconds(value: float) -> str:
 
 
 def describe_sender(identity: str) -> str:
-    """The program that sent something, as it calls itself; programs need not."""
+    """The identity of the sending program, which may be empty."""
     return identity or "an unnamed program"
 
 
 def format_count(number: int, what: str) -> str:
-    """So many of them."""
+    """Format a number of things."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def list_facts(timeline: Timeline, moment: Callable[[datetime | None], str], limit: int) -> Iterator[tuple[str, str]]:
-    """What there is to say of a whole turn or session."""
+    """Yield the facts of a whole turn or session, as names and texts."""
     took = f", {format_seconds((timeline.ended - timeline.began).total_seconds())}" if timeline.ended else ""
     yield (
         "started",
@@ -58,7 +58,7 @@ def list_facts(timeline: Timeline, moment: Callable[[datetime | None], str], lim
 
 
 def list_call_facts(call: CallStory, moment: Callable[[datetime | None], str]) -> Iterator[tuple[str, str]]:
-    """What there is to say of one call, but for its arguments and its result."""
+    """Yield the facts of one call, without its arguments and its result."""
     yield "what", f"{call.title or call.tool}{f' (server {call.server})' if call.server else ''}"
     yield from (("verdict", describe_verdict(call)),) if call.verdict else ()
     yield from (("settled", f"by {call.settled_by}"),) if call.settled_by else ()
@@ -77,19 +77,19 @@ def list_call_facts(call: CallStory, moment: Callable[[datetime | None], str]) -
 
 
 def describe_verdict(call: CallStory) -> str:
-    """What validation said, by which rule, and why."""
+    """Describe what validation said, by which rule, and why."""
     rule = f" by rule {call.rule}" if call.rule else ""
     return f"{call.verdict}{rule}{f': {call.reason}' if call.reason else ''}"
 
 
 def describe_question(question: QuestionStory, when: str) -> str:
-    """When somebody was asked, for what, and how long that waited."""
+    """Describe when a person was asked, for what, and how long it waited."""
     waited = f"waited {format_seconds(question.seconds)}" if question.seconds is not None else "still waits"
     return f"{when} {question.approval} ({question.asks}), {waited}"
 
 
 def describe_approvers(call: CallStory) -> str | None:
-    """Whose word it takes, where that is not anybody's."""
+    """Describe whose decision a call needs; None if anybody's."""
     needs, deadline = call.shown.get("needs") or {}, call.shown.get("deadline") or {}
     said = [f"{needs['approvals']} people"] if needs.get("approvals", 1) > 1 else []
     said += [f"of role {needs['role']}"] if needs.get("role") else []
@@ -101,7 +101,7 @@ def describe_approvers(call: CallStory) -> str | None:
 
 
 def describe_decision(decision: MessageStory) -> str:
-    """Who said what, how that is known, and how it came."""
+    """Describe who decided what, how that is known, and how it was sent."""
     signed = {"none": "unsigned"}.get(decision.signature, f"signature {decision.signature}, key {decision.key}")
     fate = "" if decision.counted else "; it did not count"
     sent = f"by {decision.how} from {describe_sender(decision.identity)}, event {decision.event}"
@@ -110,7 +110,7 @@ def describe_decision(decision: MessageStory) -> str:
 
 
 def describe_attempt(attempt: AttemptStory) -> str:
-    """Where it ran, how long, and what came before."""
+    """Describe where an attempt ran, how long, and what came before."""
     took = f" in {format_seconds(attempt.seconds)}" if attempt.seconds is not None else ""
     before = f", attempt {attempt.number} after: {attempt.before}" if attempt.before else ""
     where = f"on {attempt.worker}: " if attempt.worker else ""

@@ -1,6 +1,6 @@
-"""The words of an audit: what a turn or a session did, as data. `--json` is exactly this (docs/how-to/audit.md).
+"""The data of a timeline: what a turn or a session did. `--json` prints exactly this; docs/how-to/audit.md explains it.
 
-New fields get defaults: bundles carry a timeline as it was told when they were made.
+New fields get defaults: a bundle carries the timeline of the time when it was made.
 """
 
 from __future__ import annotations
@@ -24,53 +24,53 @@ class TimelineEntry(Data):
     at: datetime
     kind: EntryKind
     words: str
-    """What, in a line."""
+    """What happened, in one line."""
     call: str | None = None
     by: str | None = None
     event: int | None = None
-    """The event of the history that says so, where one does by itself."""
+    """The event of the history that says so by itself, if one does."""
     run: int = 1
-    """Of the turn, where it continued as new: from 1."""
+    """The run of a turn that continued as new, from 1."""
 
 
 class MessageStory(Data):
-    """What somebody said about a call, or to a turn."""
+    """A decision on a call, or another message to a turn."""
 
     at: datetime
     outcome: str
     by: str | None = None
-    """Who, as they say of themselves or as their signature proves."""
+    """The sender, as it says itself or as its signature proves."""
     signature: str = "none"
-    """`none`; `valid` by a key that the worker knew; or why it does not hold."""
+    """`none`, `valid` by a key that the worker knew, or why it does not hold."""
     key: str | None = None
-    """The id of the key that signed."""
+    """The id of the key that signed it."""
     how: str = ""
     """Signal or update."""
     identity: str = ""
-    """What the program that sent it says of itself."""
+    """The identity that the sending program gave."""
     event: int = 0
     approval: str = ""
     digest: str = ""
     note: str | None = None
     counted: bool = True
     details: dict[str, JsonValue] = Field(default_factory=dict)
-    """All of it, as it was sent."""
+    """The whole body, as it was sent."""
 
 
 class QuestionStory(Data):
-    """A time at which a person was asked."""
+    """A time when a call waited for a person."""
 
     approval: str
-    """Its id: turn, call and revision."""
+    """The approval id: turn, call and revision."""
     at: datetime
     until: datetime | None = None
-    """When the wait ended; None while it goes on."""
+    """When the wait ended; None while it lasts."""
     seconds: float | None = None
     """How long it waited."""
     asks: str = ""
-    """What for: the kind of the question."""
+    """The kind of the question."""
     digest: str | None = None
-    """Of what was shown, which is what may run."""
+    """The digest of what was shown, which is what may run."""
 
 
 class AttemptStory(Data):
@@ -78,9 +78,9 @@ class AttemptStory(Data):
 
     worker: str | None = None
     number: int = 1
-    """Of the attempts: those before it left only why they ended."""
+    """The number of the attempt: of those before it only their ends are known."""
     scheduled: datetime | None = None
-    """Since when a worker may have run it: the history has no other beginning of the attempts before the last."""
+    """From when on a worker may have run it: the history does not say when earlier attempts began."""
     began: datetime | None = None
     ended: datetime | None = None
     seconds: float | None = None
@@ -106,33 +106,33 @@ class CallStory(Data):
     """The digest of the tool's definition."""
     status: str
     verdict: str = ""
-    """What validation said first: allow, ask, deny or reject."""
+    """The first verdict of validation: allow, ask, deny or reject."""
     rule: str | None = None
-    """By which that was said."""
+    """The rule of that verdict."""
     settled_by: str | None = None
-    """The rule or grant that it was judged by last, where that is another."""
+    """The rule or grant of the last verdict, if it is another."""
     reason: str | None = None
     """Why it was asked about, or not allowed."""
     requested: JsonValue = None
-    """The arguments as they were asked for."""
+    """The arguments of the request."""
     arguments: dict[str, JsonValue] | None = None
-    """As they executed, or would have."""
+    """The arguments that executed, or would have."""
     changes: str | None = None
-    """What people and hooks made of the arguments: a diff."""
+    """A diff of what people and hooks changed."""
     changed_by: tuple[str, ...] = ()
     digest: str | None = None
     shown: dict[str, Any] = Field(default_factory=dict)
-    """What a person was shown, the last time."""
+    """What a person was shown last."""
     questions: tuple[QuestionStory, ...] = ()
     decisions: tuple[MessageStory, ...] = ()
     decided_by: str | None = None
-    """Whose word it went by: a person, a rule, a hook, the runtime."""
+    """Who decided: a person, a rule, a hook or the runtime."""
     grant: str | None = None
     created: datetime | None = None
     began: datetime | None = None
     ended: datetime | None = None
     waited_seconds: float = 0
-    """For people, all times together."""
+    """Waiting for people, altogether."""
     ran_seconds: float | None = None
     duration_seconds: float | None = None
     """From its validation to its end, with all waiting."""
@@ -142,7 +142,7 @@ class CallStory(Data):
     """What the model read."""
     display: str | None = None
     outputs: tuple[str, ...] = ()
-    """Where whole outputs are kept."""
+    """Where whole outputs are stored."""
 
 
 class RunStory(Data):
@@ -161,7 +161,7 @@ class RunStory(Data):
 
 
 class Timeline(Data):
-    """A turn or a session, and the turns within it."""
+    """A turn or a session, and its child turns."""
 
     id: str
     kind: Literal["turn", "session"]
@@ -169,7 +169,7 @@ class Timeline(Data):
     reason: str | None = None
     requester: str | None = None
     started_by: str = ""
-    """What the program that started it says of itself."""
+    """The identity of the program that started it."""
     model: str | None = None
     mode: str = "default"
     prompt: str | None = None
@@ -180,7 +180,7 @@ class Timeline(Data):
     entries: tuple[TimelineEntry, ...] = ()
     calls: tuple[CallStory, ...] = ()
     messages: tuple[MessageStory, ...] = ()
-    """What was said to it besides decisions that belong to a call: interrupts, modes, batches."""
+    """Messages that belong to no call: interrupts, modes, batches."""
     turns: tuple[Timeline, ...] = ()
     notes: tuple[str, ...] = ()
-    """What could not be told, and why."""
+    """What is missing in the timeline, and why."""

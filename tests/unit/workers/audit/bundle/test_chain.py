@@ -12,8 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import BadInput
-from holdfast.workers.audit.bundle.chain import Chain, Link, Record, digest_bytes, find_chain_problems, read_chain
-from holdfast.workers.audit.bundle.diff_records import find_differences
+from holdfast.workers.audit.bundle.chain import (
+    Chain,
+    Link,
+    Record,
+    digest_bytes,
+    find_chain_problems,
+    find_differences,
+    read_chain,
+)
 from holdfast.workers.audit.bundle.tar import BLOCK, Container, ContainerWriter, build_header, inspect_container
 from tests.support.bundles import archive
 

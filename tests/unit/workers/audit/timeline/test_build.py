@@ -18,8 +18,7 @@ from holdfast.payloads.converter import build_data_converter
 from holdfast.workers.audit.read.replay import replay_runs
 from holdfast.workers.audit.read.stored_payloads import build_read_only_converter, build_storage_fetch, find_reference
 from holdfast.workers.audit.read.workflow_runs import GatheredRuns, Run, build_run
-from holdfast.workers.audit.render.html import render_page
-from holdfast.workers.audit.render.svg import LEFT, WIDTH, build_scale
+from holdfast.workers.audit.render.html import LEFT, WIDTH, build_scale, render_page
 from holdfast.workers.audit.render.timeline_text import render_timeline
 from holdfast.workers.audit.timeline.build import build_timeline
 from holdfast.workers.audit.timeline.call_story import diff_arguments

@@ -1,6 +1,7 @@
-"""What validation said of itself in a run: by which rules, tools and hooks it judged, and whose word counted.
+"""One run from both sides: the facts of its history, and what a replay of it shows.
 
-Read from the history alone, so it is known also of runs that today's code cannot follow.
+What validation says of itself (rules, tools, hooks, approvers) is read from its recorded results, so it is known also
+of runs that today's code cannot replay.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from temporalio.converter import DataConverter
 from holdfast.domain.approvals.approval import Approver
 from holdfast.domain.calls.verdicts import Allow, Ask
 from holdfast.domain.turn.activity_io import ValidateResult
+from holdfast.domain.turn.turn_state import TurnState
+from holdfast.workers.audit.read.history_facts import HistoryFacts
+from holdfast.workers.audit.read.history_reader import read_facts
+from holdfast.workers.audit.read.replay import ReplayedRun, replay_runs
 from holdfast.workers.audit.read.stored_payloads import decode_payloads
 from holdfast.workers.audit.read.workflow_runs import Run
 
@@ -24,23 +29,23 @@ VALIDATE_ACTIVITY = "holdfast.validate"
 
 @dataclass(frozen=True)
 class ValidationFacts:
-    """Digests, in the order in which they came."""
+    """The digests that verdicts were given by, in order, and the approvers."""
 
     policy: tuple[str, ...] = ()
     catalogue: tuple[str, ...] = ()
     hooks: tuple[str, ...] = ()
     definitions: tuple[str, ...] = ()
     approvers: tuple[tuple[int, tuple[Approver, ...]], ...] = ()
-    """Whose word counted, from which event on."""
+    """The approvers, from which event on."""
 
     def approvers_at(self, event: int) -> tuple[Approver, ...]:
-        """Whose word counted when this event was written."""
+        """The approvers when this event was written."""
         before = [approvers for since, approvers in self.approvers if since < event]
         return before[-1] if before else self.approvers[0][1] if self.approvers else ()
 
 
 async def read_validation_facts(run: Run, converter: DataConverter) -> ValidationFacts:
-    """What the verdicts of a run were given by."""
+    """Read what the verdicts of a run were given by."""
     found = [each async for each in _read_results(run, converter)]
     results = [result for _, result in found]
     bound = [
@@ -83,9 +88,38 @@ async def _read_results(run: Run, converter: DataConverter) -> AsyncIterator[tup
 
 
 def _is_local_validation(details: Any) -> bool:
-    """A local activity is a marker, which holds its name beside its result."""
+    """Whether these are the details of validation's marker: a local activity records its name beside its result."""
     try:
         said = json.loads(details["data"].payloads[0].data) if "data" in details else {}
     except (IndexError, ValueError):
         return False
     return "result" in details and isinstance(said, dict) and said.get("activity_type") == VALIDATE_ACTIVITY
+
+
+class ExaminedRun:
+    """A run, the facts of its history, and its replay."""
+
+    def __init__(self, run: Run, facts: HistoryFacts, replayed: ReplayedRun, validation: ValidationFacts) -> None:
+        self.run = run
+        self.facts = facts
+        self.replayed = replayed
+        self.validation = validation
+
+    @property
+    def turn(self) -> TurnState | None:
+        """The state of the turn at the end of the run; None if today's code cannot replay it."""
+        state = self.replayed.recording.state
+        return state if isinstance(state, TurnState) and not self.break_reasons else None
+
+    @property
+    def break_reasons(self) -> list[str]:
+        """Why today's code cannot replay it."""
+        return [*self.replayed.lacking[:1]] + [
+            f"{one.location}: {one.what}" for one in self.replayed.departures if one.breaks
+        ]
+
+
+async def examine_run(run: Run, converter: DataConverter) -> ExaminedRun:
+    """Read the history of a run, and replay it."""
+    [replayed] = await replay_runs([run], converter)
+    return ExaminedRun(run, await read_facts(run, converter), replayed, await read_validation_facts(run, converter))
