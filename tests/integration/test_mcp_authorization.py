@@ -362,7 +362,7 @@ async def test_S39_a_scope_that_is_lacking_is_asked_for_by_the_next_login(engine
     async with working(engine):
         guarded.does(wants_scope="write")
         words = refused(await called(engine, n=1))
-        assert "it wants the scope 'write' in a token" in words
+        assert "it requires the scope 'write' in a token" in words
         assert "log in with `holdfast mcp login g`" in words
         await somebody_logs_in(engine.settings, "g")
         assert (await called(engine, n=2)).text == "did 2"

@@ -143,7 +143,7 @@ async def test_S39_tools_that_cannot_be_used_are_left_out_with_the_reason(tmp_pa
     async with connected(tmp_path, servers(s=ours(str(folder)))) as (_, registry):
         assert list(of_servers(registry)) == ["s__good"]
         reasons = " / ".join(problem.reason for problem in registry.problems)
-    for words in ("'twice' twice, so neither", "schema", "over 50,000", "as a task", "without a name"):
+    for words in ("'twice' twice, so neither", "schema", "over 50,000", "as an MCP task", "without a name"):
         assert words in reasons
 
 
@@ -217,13 +217,16 @@ async def test_S39_a_server_that_comes_later_brings_its_tools_then(tmp_path: Pat
         (McpServerSettings(url="${NOT_SET_ANYWHERE}"), "environment variable 'NOT_SET_ANYWHERE'"),
         (McpServerSettings(url="${EMPTY:-nowhere}"), "is not one of http:// or https://"),
         (McpServerSettings(command="true"), "it exited with code 0"),
-        (McpServerSettings(command="sh", args=("-c", "echo no >&2; exit 3")), "it exited with code 3; it said: no"),
+        (
+            McpServerSettings(command="sh", args=("-c", "echo no >&2; exit 3")),
+            "it exited with code 3; its last lines: no",
+        ),
         (McpServerSettings(command="/etc/passwd"), "its command is not executable: '/etc/passwd'"),
-        (McpServerSettings(command="npx -y server"), "'npx -y server'; the words after the first go into `args`"),
+        (McpServerSettings(command="npx -y server"), "'npx -y server'; put its arguments into `args`"),
         (McpServerSettings(command="sh", cwd=Path("/nowhere")), "its folder (`cwd`) does not exist: '/nowhere'"),
         (
             McpServerSettings(command="sh", args=("-c", "echo hello world; sleep 60"), start_seconds=1),
-            "on its standard output, where only messages of the protocol belong, it said: hello world",
+            "it printed on standard output, where only protocol messages belong: hello world",
         ),
         (McpServerSettings(command="sleep", args=("60",), start_seconds=1), "it was not ready within 1 seconds"),
     ],
@@ -279,7 +282,7 @@ async def test_S45_what_a_server_says_beside_the_protocol_is_kept_without_secret
     async with connected(tmp_path, servers(s=noisy)) as (_, registry):
         [problem] = registry.problems
     assert "it exited with code 4" in problem.reason
-    assert "it said: begins\nhas [THEIR_TOKEN]" in problem.reason
+    assert "its last lines: begins\nhas [THEIR_TOKEN]" in problem.reason
     file = tmp_path / "known" / "logs" / "s.log"
     text = file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600

@@ -514,8 +514,8 @@ def elicit(**params: Any) -> Any:
 
 SAMPLE: Any = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 5}}
 UNMET: dict[str, tuple[Any, str, str]] = {
-    "sampling": ({"a": SAMPLE, "b": elicit(**form())}, "input_required", "wants sampling/createMessage from us"),
-    "roots": ({"a": {"method": "roots/list"}}, "input_required", "wants roots/list from us"),
+    "sampling": ({"a": SAMPLE, "b": elicit(**form())}, "input_required", "asks for sampling/createMessage, which"),
+    "roots": ({"a": {"method": "roots/list"}}, "input_required", "asks for roots/list, which"),
     "nested": ({"a": elicit(**form("?", {"b": {"type": "object"}}))}, "bad_question", "asked for 'b'"),
     "too many": ({str(n): elicit(**form()) for n in range(21)}, "bad_question", "21 questions at once"),
 }  # fmt: skip
