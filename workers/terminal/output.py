@@ -8,15 +8,17 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+from holdfast.util.text import escape_controls, strip_controls
+
 
 def print_json(value: Any) -> None:
-    """One JSON document, on one line when it is read line by line."""
+    """One JSON document; on one line where standard output is no terminal."""
     sys.stdout.write(json.dumps(value, ensure_ascii=True, indent=2 if sys.stdout.isatty() else None) + "\n")
     sys.stdout.flush()
 
 
 def print_text(text: str) -> None:
-    """One line for whoever waits for it."""
+    """One line on standard output, at once."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
@@ -29,9 +31,7 @@ def print_table(header: tuple[str, ...], rows: Iterable[tuple[Any, ...]], right:
 
 
 def print_answer(json: bool, text: str, **body: Any) -> None:
-    """What a command did: a sentence, or the same as JSON."""
-    from holdfast.util.text import strip_controls
-
+    """What a command did: a sentence, or with `json` the body as JSON."""
     if json:
         print_json(body)
     else:
@@ -39,20 +39,16 @@ def print_answer(json: bool, text: str, **body: Any) -> None:
 
 
 def escape_line(value: object) -> str:
-    """One line in which every character shows: names of others may hold anything."""
-    from holdfast.workers.terminal.settings_text import escape_line
-
-    return escape_line(str(value))
+    """One line in which every character shows: a name that somebody else chose may hold anything."""
+    return escape_controls(str(value)).replace("\n", "␊").replace("\t", "␉")
 
 
 def print_note(text: str) -> None:
-    """A remark beside the answer. Names in it may be anybody's."""
-    from holdfast.util.text import strip_controls
-
+    """A remark on standard error, without control characters."""
     sys.stderr.write(strip_controls(text) + "\n")
     sys.stderr.flush()
 
 
 def is_interactive() -> bool:
-    """Is a person at both ends?"""
+    """Are standard input and output a terminal that can move its cursor?"""
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"

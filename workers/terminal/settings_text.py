@@ -30,7 +30,7 @@ from holdfast.config.settings import BUILD_VARIABLE, VARIABLES, Settings
 from holdfast.domain.modes import Confirming
 from holdfast.errors import BadInput
 from holdfast.util.secrets import Secret, Secrets
-from holdfast.util.text import escape_controls
+from holdfast.workers.terminal.output import escape_line
 
 SHORTEST_SECRET = 4
 """Characters of a value that is hidden because of its name."""
@@ -88,11 +88,6 @@ def _list_version(settings: Settings) -> list[SettingRow]:
     named = {"deployment.build"} if os.environ.get(BUILD_VARIABLE) else set()
     rows = _list_fields("deployment", settings.deployment)
     return [(name, value, "environment" if name in named else origin) for name, value, origin in rows]
-
-
-def escape_line(text: str) -> str:
-    """One line in which every character shows."""
-    return escape_controls(text).replace("\n", "␊").replace("\t", "␉")
 
 
 def _list_commands(found: Configuration) -> Iterator[tuple[str, str]]:

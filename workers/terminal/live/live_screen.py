@@ -15,16 +15,18 @@ from rich.text import Text
 from holdfast.client.client import Holdfast
 from holdfast.client.turn import Turn
 from holdfast.domain.calls.events import Event
-from holdfast.errors import HoldfastError
+from holdfast.domain.turn.delegation import DELEGATE
+from holdfast.domain.turn.ids import format_call_turn_id
+from holdfast.errors import HoldfastError, NoWorker, TurnNotFound
 from holdfast.util.text import strip_controls
 from holdfast.workers.terminal import render
 from holdfast.workers.terminal.follow_lines import QUIET_SECONDS, catch_interrupt, run_unless_left
 from holdfast.workers.terminal.live.approval_prompt import Asker
-from holdfast.workers.terminal.live.delegated_turns import DelegatedWatchers
 from holdfast.workers.terminal.live.prompt import Prompt
 from holdfast.workers.terminal.turn_board import Board, Row
 
 FRAME_SECONDS = 0.15
+DELEGATED_RETRY_SECONDS = 0.5
 
 
 async def follow_live(holdfast: Holdfast, turn: Turn) -> bool:
@@ -51,7 +53,7 @@ class Screen:
         self._deserted = False
         """No worker answers, in the middle of the turn."""
         self.asker = Asker(holdfast, turn, self._board, prompt, in_chat=in_chat)
-        self._delegated = DelegatedWatchers(holdfast, self.asker)
+        self._delegated = _DelegatedWatchers(holdfast, self.asker)
 
     async def run(self) -> None:
         """Watch, draw and ask until the turn ends."""
@@ -183,3 +185,45 @@ class Screen:
         if board.is_thinking:
             return "the model still writes …" if board.active in board.growing else "the model thinks …"
         return ""
+
+
+class _DelegatedWatchers:
+    """Watches the turns that calls of a watched turn delegate to, for what they ask."""
+
+    def __init__(self, holdfast: Holdfast, asker: Asker) -> None:
+        self._holdfast = holdfast
+        self._asker = asker
+        self._watchers: dict[str, asyncio.Task[None]] = {}
+
+    def notice_event(self, turn_id: str, event: Event) -> None:
+        """Watch the turn of a call that has just started one."""
+        if event.kind == "call" and event.tool == DELEGATE and event.after == "executing" and event.call:
+            child = format_call_turn_id(turn_id, event.call)
+            if child not in self._watchers:
+                self._watchers[child] = asyncio.create_task(self._watch_turn(self._holdfast.get_turn(child)))
+
+    async def _watch_turn(self, turn: Turn) -> None:
+        board = self._asker.boards[turn.id] = Board()
+        try:
+            while True:
+                try:
+                    return await self._follow_turn(turn, board)
+                except TurnNotFound:  # it is about to begin
+                    await asyncio.sleep(DELEGATED_RETRY_SECONDS)
+                except NoWorker:  # it has ended, and nobody tells how it came to that
+                    return None
+        finally:
+            del self._asker.boards[turn.id]
+
+    async def _follow_turn(self, turn: Turn, board: Board) -> None:
+        async for item in turn.watch():
+            board.apply_item(item)
+            if isinstance(item, Event):
+                self._asker.notice_event(item, turn.id)
+                self.notice_event(turn.id, item)
+
+    async def close(self) -> None:
+        """Stop watching."""
+        for watcher in self._watchers.values():
+            watcher.cancel()
+        await asyncio.gather(*self._watchers.values(), return_exceptions=True)
