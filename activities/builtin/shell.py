@@ -215,7 +215,7 @@ class _SupervisedInvocation(_ShellInvocation):
 
     async def clean_up(self, run: Run) -> None:
         if self._background is None:  # else it goes on, and is read later
-            await self._runs.forget(run.effect_key)
+            await self._runs.remove_run(run.effect_key)
 
 
 def _resolve_folder(directory: str | None, workspace: Path, context: Context) -> str:

@@ -38,7 +38,7 @@ class PostgresLedger(Database):
 
     async def find(self, key: EffectKey) -> LedgerEntry | None:
         """See `Ledger`."""
-        row = await self.ask(lambda connection: connection.fetchrow(_FIND, key.id))
+        row = await self.run_query(lambda connection: connection.fetchrow(_FIND, key.id))
         return self._read_entry(row) if row else None
 
     async def record_intent(self, key: EffectKey, *, host: str, tool: str) -> LedgerEntry | None:
@@ -53,7 +53,7 @@ class PostgresLedger(Database):
                 if row := await connection.fetchrow(_FIND, key.id):  # else it was swept in between
                     return row
 
-        row = await self.ask(insert_intent)
+        row = await self.run_query(insert_intent)
         return None if row is None or row["mark"] == mark else self._read_entry(row)
 
     async def record_result(self, key: EffectKey, result: str) -> None:
@@ -69,7 +69,7 @@ class PostgresLedger(Database):
             row = await connection.fetchrow(_FIND, key.id)
             return row["result"] if row else None
 
-        check_kept(key, await self.ask(update_result), result)
+        check_kept(key, await self.run_query(update_result), result)
 
     async def record_spendings(self, spendings: Sequence[Spending]) -> Spending | None:
         """See `Ledger`."""
@@ -92,7 +92,7 @@ class PostgresLedger(Database):
                 else None
             )
 
-        return await self.ask(insert_spendings)
+        return await self.run_query(insert_spendings)
 
     async def sweep(self, older_than: timedelta) -> int:
         """See `Ledger`. By the clock of the server, in small portions."""
@@ -116,7 +116,7 @@ class PostgresLedger(Database):
         """Delete old rows until there are none; their number."""
         swept = 0
         while True:
-            done = await self.ask(lambda connection: connection.execute(delete, *ages, SWEPT_AT_ONCE))
+            done = await self.run_query(lambda connection: connection.execute(delete, *ages, SWEPT_AT_ONCE))
             some = int(done.removeprefix("DELETE "))
             swept += some
             if some < SWEPT_AT_ONCE:

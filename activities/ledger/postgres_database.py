@@ -147,13 +147,13 @@ class Database:
         self._closed = self._ready = False
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The address without its password, for people."""
         return format_address(self._address)
 
     async def check(self) -> None:
         """Connect, and create missing tables. LedgerUnavailable when that fails."""
-        await self.ask(lambda connection: connection.execute("SELECT 1"))
+        await self.run_query(lambda connection: connection.execute("SELECT 1"))
 
     async def close(self) -> None:
         """Close idle connections now, and the others when their query ends. Later queries raise LedgerUnavailable."""
@@ -167,7 +167,7 @@ class Database:
             with suppress(*DRIVER_ERRORS):
                 await connection.close(timeout=self._attempt_seconds)
 
-    async def ask(self, work: Work[T]) -> T:
+    async def run_query(self, work: Work[T]) -> T:
         """Run `work` with a connection, repeating it after temporary errors. LedgerUnavailable when it fails."""
         if self._closed:
             raise self.build_unavailable("it was closed. Open it again")
@@ -247,4 +247,4 @@ class Database:
     def build_unavailable(self, why: str) -> LedgerUnavailable:
         """A LedgerUnavailable with this reason, without the password."""
         why = hide_passwords(why, self._address)
-        return LedgerUnavailable(f"the ledger {self.place!r} cannot be used: {why}")
+        return LedgerUnavailable(f"the ledger {self.location!r} cannot be used: {why}")

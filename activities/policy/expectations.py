@@ -20,12 +20,11 @@ from pydantic import Field, ValidationError
 
 from holdfast.activities.policy.policy import Policy, Ruling
 from holdfast.activities.policy.protected_files import complete_subject
-from holdfast.activities.policy.rules import Arguments, Flag
-from holdfast.activities.policy.subject import CallKind, Subject, build_call_subject
+from holdfast.activities.policy.rules import Arguments, CallDescription
+from holdfast.activities.policy.subject import Subject, build_call_subject
 from holdfast.config.toml_document import FileContent, Problem, format_problems, parse_document, read_content
 from holdfast.config.toml_lines import find_lines
 from holdfast.domain.base import Message, describe_problems
-from holdfast.domain.calls.tool import Effect
 from holdfast.domain.modes import Mode
 from holdfast.errors import BadInput
 from holdfast.util.text import escape_controls, shorten_text
@@ -44,7 +43,7 @@ class ExpectedDecision(StrEnum):
     NONE = "none"
 
 
-class Expectation(Message):
+class Expectation(CallDescription):
     """A call and the expected decision on it."""
 
     tool: str
@@ -53,22 +52,11 @@ class Expectation(Message):
     mode: Mode = Mode.DEFAULT
     rule: str | None = None
     """The name of the rule that should decide; any when left out."""
-    server: str | None = None
-    effect: Effect | None = None
-    kind: CallKind | None = None
-    in_workspace: Flag | None = None
-    tainted: Flag = False
-    sends: Flag | None = None
 
     @property
     def subject(self) -> Subject:
         """The call, as rules see it."""
-        given: dict[str, Any] = {
-            name: getattr(self, name)
-            for name in ("server", "effect", "kind", "in_workspace", "tainted")
-            if getattr(self, name) is not None
-        }
-        return complete_subject(build_call_subject(self.tool, self.args, **given), self.sends)
+        return complete_subject(build_call_subject(self.tool, self.args, **self.known_facts), self.sends)
 
 
 class _Expectations(Message):

@@ -193,11 +193,7 @@ def _find_usual_tool(rule: Rule, example: Example) -> str | None:
 def _build_subject(tool: str, example: Example) -> Subject:
     short = {"command": example.command, "path": example.path, "url": example.url}
     arguments = {**{name: value for name, value in short.items() if value is not None}, **example.arguments}
-    given: dict[str, Any] = {
-        name: getattr(example, name)
-        for name in ("server", "effect", "kind", "in_workspace", "tainted")
-        if getattr(example, name) is not None
-    }
+    given = example.known_facts
     if tool not in BUILT_IN:
         given |= _build_arguments(example)
     return complete_subject(build_call_subject(tool, arguments, **given), example.sends)

@@ -204,14 +204,9 @@ def _check_count(value: object) -> object:
     return value
 
 
-class Example(Message):
-    """A call that a rule must, or must not, match. Fields that are left out are those of the built-in tool."""
+class CallDescription(Message):
+    """Facts about a call beside its tool and arguments. Those that are left out are as the built-in tool has them."""
 
-    tool: str | None = None
-    arguments: Arguments = Field(default_factory=dict)
-    command: str | None = None
-    path: str | None = None
-    url: str | None = None
     server: str | None = None
     effect: Effect | None = None
     kind: CallKind | None = None
@@ -219,6 +214,21 @@ class Example(Message):
     tainted: Flag = False
     sends: Flag | None = None
     """Derived from the command or url when left out."""
+
+    @property
+    def known_facts(self) -> dict[str, Any]:
+        """The facts that are given, as fields of a `Subject`; without `sends`."""
+        return self.model_dump(include={"server", "effect", "kind", "in_workspace", "tainted"}, exclude_none=True)
+
+
+class Example(CallDescription):
+    """A call that a rule must, or must not, match."""
+
+    tool: str | None = None
+    arguments: Arguments = Field(default_factory=dict)
+    command: str | None = None
+    path: str | None = None
+    url: str | None = None
 
 
 class Rule(Message):

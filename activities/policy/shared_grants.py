@@ -97,9 +97,9 @@ class SharedGrants:
         self._looking: asyncio.Task[None] | None = None
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The address of the database, for people."""
-        return self._database.place
+        return self._database.location
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -147,14 +147,14 @@ class SharedGrants:
                 if bad := [row.problem for row in rows.values() if row.rule is None]:
                     raise BadInput(bad[0])
                 there = find_same_grant(
-                    rule, [row.rule for row in rows.values() if row.rule], escape_controls(self.place)
+                    rule, [row.rule for row in rows.values() if row.rule], escape_controls(self.location)
                 )
                 if there is not None:
                     return there
                 name = rule.name or ""
                 kept = self._seals.seal(text, _format_seal_name(name))
                 if sum(len(row.sealed) for row in rows.values()) + len(kept) > FILE_LIMIT:
-                    raise BadInput(f"{escape_controls(self.place)} is full: revoke grants that nobody needs")
+                    raise BadInput(f"{escape_controls(self.location)} is full: revoke grants that nobody needs")
                 await connection.execute("INSERT INTO holdfast_grants (name, rule) VALUES ($1, $2)", name, kept)
                 return name
 
@@ -171,7 +171,7 @@ class SharedGrants:
 
         row = await self._apply_change(delete_row)
         if row is None:
-            raise BadInput(f"{escape_controls(self.place)}: no saved grant is called {shorten_text(name, 100)!r}")
+            raise BadInput(f"{escape_controls(self.location)}: no saved grant is called {shorten_text(name, 100)!r}")
         return row.rule
 
     async def reseal_all(self) -> None:
@@ -191,7 +191,7 @@ class SharedGrants:
 
     async def _apply_change(self, work: Work[T]) -> T:
         try:
-            return await self._database.ask(work)
+            return await self._database.run_query(work)
         finally:
             self._until = 0.0
 
@@ -208,9 +208,8 @@ class SharedGrants:
 
     async def _check_size(self, stamp: Any) -> None:
         if stamp["size"] > _SIZE_LIMIT:
-            raise BadInput(
-                f"the saved grants in {escape_controls(self.place)} take over {_SIZE_LIMIT:,} bytes: remove some there"
-            )
+            where = escape_controls(self.location)
+            raise BadInput(f"the saved grants in {where} take over {_SIZE_LIMIT:,} bytes: remove some there")
 
     async def _refresh_rows(self) -> None:
         """Read the rows if they changed. Errors are kept as `problem`, not raised."""
@@ -226,11 +225,11 @@ class SharedGrants:
         self._until = time.monotonic() + seconds
 
     async def _read_changes(self) -> None:
-        stamp = await self._database.ask(lambda connection: connection.fetchrow(_STAMP_QUERY))
+        stamp = await self._database.run_query(lambda connection: connection.fetchrow(_STAMP_QUERY))
         await self._check_size(stamp)
         if self._unread is None and stamp["stamp"] == self._stamp:
             return
-        found = await self._database.ask(lambda connection: connection.fetch(_ROWS_QUERY))
+        found = await self._database.run_query(lambda connection: connection.fetch(_ROWS_QUERY))
         rows = await asyncio.to_thread(self._read_rows, {row["name"]: row["rule"] for row in found})
         bad = {name: row.problem for name, row in rows.items() if row.rule is None}
         unknown = [name for name in bad if name not in self._known]
@@ -262,7 +261,7 @@ class SharedGrants:
             return _GrantRow(sealed, _decode_rule(name, self._seals.open(sealed, _format_seal_name(name))))
         except HoldfastError as error:
             shown = shorten_text(name, 100)
-            place, problem = escape_controls(self.place), shorten_text(str(error), 500)
+            place, problem = escape_controls(self.location), shorten_text(str(error), 500)
             why = f"the saved grant {shown!r} in {place} cannot be read: {problem}"
             return _GrantRow(sealed, None, f"{why}. `holdfast grants revoke {escape_controls(shown)}` takes it out")
 

@@ -67,7 +67,7 @@ def parse_command(command: str, *, posix: bool = False) -> ParsedCommand:
         return ParsedCommand(Script(()), (f"it is longer than {MAX_LENGTH:,} characters",))
     doubts = _list_invisible(command)
     if "\0" in command or any("\ud800" <= character <= "\udfff" for character in command):
-        return ParsedCommand(Script(()), tuple(doubts or ["it holds characters that are none"]))
+        return ParsedCommand(Script(()), tuple(doubts or ["it holds code points that are no characters"]))
     try:
         script = CommandReader(command, doubts, posix=posix).read_whole()
     except (Unreadable, RecursionError) as error:

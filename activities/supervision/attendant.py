@@ -105,7 +105,7 @@ class Attendant:
             if not owner.workflow or not await ending:
                 return  # its lease ends it, or the sweep removes it
             await run_to_end(command.stop())
-            await self._runs.forget(command.record.key)
+            await self._runs.remove_run(command.record.key)
         finally:
             ending.cancel()
 

@@ -126,7 +126,7 @@ class Runs:
                 found[place.name] = SupervisedRun(place, run.key)
         return found
 
-    async def forget(self, key: str) -> bool:
+    async def remove_run(self, key: str) -> bool:
         """Remove a run that has ended; whether it is gone. A living one stays."""
         return await asyncio.to_thread(_remove_run, self._locate_folder(key))
 

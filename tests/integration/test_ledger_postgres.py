@@ -121,7 +121,7 @@ async def test_results_of_four_megabytes_are_kept_and_larger_ones_refused(ledger
 async def test_S31_a_commit_is_on_disk_whatever_the_servers_own_setting(ledger: Ledger, address: str) -> None:
     assert await query(address, "SHOW synchronous_commit") == "off"
     # Only the ledger's own connection can tell.
-    assert await ledger.ask(lambda connection: connection.fetchval("SHOW synchronous_commit")) == "on"  # type: ignore[attr-defined]
+    assert await ledger.run_query(lambda connection: connection.fetchval("SHOW synchronous_commit")) == "on"  # type: ignore[attr-defined]
 
 
 async def test_sweeping_many_goes_on_until_all_are_gone(ledger: Ledger, address: str) -> None:

@@ -52,14 +52,14 @@ class GrantStore:
     def describe_place(self, name: str) -> str:
         """Where an answer was kept, and for whom it counts."""
         if self.shared:
-            place = strip_controls(self.shared.place)
+            place = strip_controls(self.shared.location)
             return f"Saved for good as {name} in the ledger {place}, for every host that shares it."
         return f"Saved for good as {name} in {strip_controls(str(self.file))}, for this host only."
 
     def place_as_json(self, name: str) -> dict[str, Any]:
         """The same for programs."""
         if self.shared:
-            return {"id": name, "ledger": self.shared.place, "shared": True}
+            return {"id": name, "ledger": self.shared.location, "shared": True}
         return {"id": name, "file": str(self.file), "shared": False}
 
     async def remove(self, name: str) -> str:

@@ -77,7 +77,7 @@ class SharedLogins:
 
     async def list_names(self) -> list[str]:
         """List the servers that have rows."""
-        found = await self._reading_database.ask(lambda connection: connection.fetch(_NAMES))
+        found = await self._reading_database.run_query(lambda connection: connection.fetch(_NAMES))
         return [row["name"] for row in found]
 
     async def read_stamp(self, name: str) -> object | None:
@@ -98,15 +98,15 @@ class SharedLogins:
             yield _RowChange(self, name, holder, kept)
         finally:
             with suppress(LedgerUnavailable):  # the mark expires
-                await self._writing_database.ask(lambda connection: connection.execute(_EMPTY, name, holder))
-                await self._writing_database.ask(lambda connection: connection.execute(_FREE, name, holder))
+                await self._writing_database.run_query(lambda connection: connection.execute(_EMPTY, name, holder))
+                await self._writing_database.run_query(lambda connection: connection.execute(_FREE, name, holder))
             self._seen.pop(name, None)
 
     async def remove(self, name: str) -> bool:
         """Remove the row of a server."""
         holder = uuid4().hex
         kept = await self._take_row(check_server_name(name), holder)
-        await self._writing_database.ask(lambda connection: connection.execute(_REMOVE, name, holder))
+        await self._writing_database.run_query(lambda connection: connection.execute(_REMOVE, name, holder))
         self._seen.pop(name, None)
         return kept is not None
 
@@ -118,7 +118,7 @@ class SharedLogins:
             done: str = await connection.execute(_WRITE, name, holder, kept, HOLD_TIME)
             return done
 
-        if await self._writing_database.ask(update_row) != "UPDATE 1":
+        if await self._writing_database.run_query(update_row) != "UPDATE 1":
             raise HoldfastError(f"the login at {name!r} was changed by another process: try again")
 
     def copy_for_loop(self) -> SharedLogins:
@@ -153,7 +153,7 @@ class SharedLogins:
             return await connection.fetchval(_FIND, name, SIZE_LIMIT + 1)
 
         try:
-            found: str | None = await self._reading_database.ask(select_row)
+            found: str | None = await self._reading_database.run_query(select_row)
             return found
         except HoldfastError as error:
             return error
@@ -165,7 +165,7 @@ class SharedLogins:
             return await connection.fetchrow(_TAKE, name, holder, HOLD_TIME, SIZE_LIMIT + 1)
 
         deadline = time.monotonic() + LOCK_SECONDS
-        while (row := await self._writing_database.ask(take_row)) is None:
+        while (row := await self._writing_database.run_query(take_row)) is None:
             if time.monotonic() > deadline:
                 raise HoldfastError(f"another process is changing the login at {name!r}: try again")
             await asyncio.sleep(_POLL_SECONDS)
@@ -184,7 +184,7 @@ class SharedLogins:
             why = "it is damaged"
         except BadInput as error:
             why = shorten_text(escape_controls(str(error)), 500)
-        place = escape_controls(self._reading_database.place)
+        place = escape_controls(self._reading_database.location)
         raise NotAuthorized(f"the login is not used: of its row {name!r} in {place}, {why}") from None
 
 

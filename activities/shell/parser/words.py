@@ -227,7 +227,7 @@ class WordReader(ABC):
         elif self.is_at("${"):
             self._read_parameter(building)
         elif self.is_at("$["):
-            raise Unreadable("it calculates in an old way")
+            raise Unreadable("it uses the old form of arithmetic, $[…]")
         elif not quoted and self.is_at("$'"):
             self._read_ansi(building)
         elif not quoted and self.is_at('$"'):

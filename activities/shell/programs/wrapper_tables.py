@@ -72,7 +72,8 @@ ELSEWHERE = {
     **dict.fromkeys(["ssh", "rsh", "mosh"], "runs commands on another machine"),
     **dict.fromkeys(["docker", "podman", "kubectl", "nerdctl", "lxc"], "runs programs in a container"),
     **dict.fromkeys(["nix", "nix-shell"], "runs programs in another environment"),
-    **dict.fromkeys(["chroot", "unshare", "nsenter", "bwrap", "firejail", "proot"], "runs a program in another world"),
+    **dict.fromkeys(["chroot", "unshare", "nsenter", "bwrap", "firejail", "proot"],
+                    "runs a program in another root or namespace"),
     **dict.fromkeys(["su", "runuser", "pkexec", "machinectl", "systemd-run"], "runs commands as somebody else"),
     **dict.fromkeys(["at", "batch", "parallel", "entr", "tmux", "screen", "expect"], "runs commands given to it"),
     **dict.fromkeys(split_names("""

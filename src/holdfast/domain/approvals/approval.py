@@ -201,7 +201,7 @@ class Confirmation(Data):
     needs: Needs = Needs()
     deadline: Deadline | None = None
 
-    def untold(self, arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    def select_unshown(self, arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         """The arguments that are not shown otherwise. A command is, if it is the one that would run."""
         told = {name for name in self.told if name != "command" or arguments.get(name) == self.command}
         return {name: value for name, value in arguments.items() if name not in told}

@@ -239,8 +239,8 @@ def build_approval_view(
     shown = call.confirmation or Confirmation(kind="info", title=call.tool)
     given = call.bound.arguments if call.bound else {}
     arguments, cut = _format_json(given, min(detail, ARGUMENTS_LIMIT))
-    untold = shown.untold(given)
-    others, others_cut = _format_json(untold, detail) if untold else ("", False)
+    unshown = shown.select_unshown(given)
+    others, others_cut = _format_json(unshown, detail) if unshown else ("", False)
     return ApprovalView(
         approval_id=str(ApprovalId(turn_id, call.id, call.revision)),
         digest=call.approval_digest or "",
@@ -539,8 +539,8 @@ def build_whole_approval(turn_id: str, call: Call) -> ApprovalView:
     """All of what a person is shown of a call, where a view is cut."""
     shown = call.confirmation or Confirmation(kind="info", title=call.tool)
     arguments = call.bound.arguments if call.bound else {}
-    untold = shown.untold(arguments)
+    unshown = shown.select_unshown(arguments)
     whole = {name: getattr(shown, name) for name in _SHOWN_FIELDS}
     whole["arguments"] = json.dumps(arguments, ensure_ascii=False)
-    whole["others"] = json.dumps(untold, ensure_ascii=False) if untold else ""
+    whole["others"] = json.dumps(unshown, ensure_ascii=False) if unshown else ""
     return build_approval_view(turn_id, call).model_copy(update={**whole, "cut": False})

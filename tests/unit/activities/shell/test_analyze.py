@@ -281,7 +281,7 @@ UNCERTAIN = {
     "parallel rm": "given to it",
     "watch rm x": "given to it",
     "docker exec c rm x": "container",
-    "chroot / rm x": "world",
+    "chroot / rm x": "another root",
     "alias ls=rm; ls": "alias",
     "source f": "file",
     ". f": "file",

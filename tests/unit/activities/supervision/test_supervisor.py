@@ -454,9 +454,9 @@ async def test_S36_command_that_is_handed_over_goes_on_for_the_next_worker(place
 async def test_run_that_is_over_is_forgotten_and_one_that_lives_is_not(place: Place) -> None:
     living, ended = await place.start("sleep 600", name="living"), await place.start("true", name="ended")
     await bounded(ended.wait_for_end())
-    assert await place.runs.forget(place.key("living")) is False
-    assert await place.runs.forget(place.key("ended")) is True
-    assert await place.runs.forget(place.key("never")) is True
+    assert await place.runs.remove_run(place.key("living")) is False
+    assert await place.runs.remove_run(place.key("ended")) is True
+    assert await place.runs.remove_run(place.key("never")) is True
     assert await place.runs.attach(place.key("ended")) is None
     assert living.is_alive
 
