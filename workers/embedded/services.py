@@ -167,7 +167,7 @@ class RestartingChild:
         self._last = time.monotonic()
         self._given_up = False
         self.due: float | None = None
-        """When it is to be started again."""
+        """When it is to be restarted."""
 
     @property
     def living_process(self) -> asyncio.subprocess.Process | None:
@@ -200,7 +200,6 @@ class RestartingChild:
         now = time.monotonic()
         self._pause = FIRST_PAUSE if now - self._last > HEALTHY_SECONDS else self._pause
         self.due = now + self._pause
-        """When it is to be restarted."""
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
         self._last = self.due
 

@@ -114,7 +114,7 @@ class TelemetryInterceptor(client.Interceptor, worker.Interceptor):
         """Workflows run in several threads."""
         self._users = 0
         self.worker = ""
-        """Who the workers of this process are, to Temporal."""
+        """The identity of the workers of this process."""
 
     def start_observing(self, client_used: client.Client) -> None:
         """Observe workers of this client from now on, as the settings say. BadInput when that is not possible.
@@ -122,7 +122,6 @@ class TelemetryInterceptor(client.Interceptor, worker.Interceptor):
         Metrics go to the meter of the client's runtime, and nowhere if it has none.
         """
         self.worker = client_used.identity
-        """The identity of the workers of this process."""
         meter = (client_used.service_client.config.runtime or Runtime.default()).metric_meter
         if self.counting is None and meter is not MetricMeter.noop:
             self.counting = Instruments(meter)
