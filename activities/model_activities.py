@@ -18,9 +18,8 @@ from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.execution.live_run import LiveRun
 from holdfast.activities.execution.run_tool import run_with_heartbeats
-from holdfast.activities.models.call_stream import CallStream
-from holdfast.activities.models.conversation_cache import ConversationCache
 from holdfast.activities.models.scripted import build_scripted_summary, stream_scripted_reply
+from holdfast.activities.models.step_io import CallStream, ConversationCache
 from holdfast.activities.registry.registry import Registry
 from holdfast.domain.calls.call import CallRequest
 from holdfast.domain.calls.tool import Declaration

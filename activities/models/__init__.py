@@ -1,1 +1,1 @@
-"""One request to a model of any provider: what it is told, what it replies, how it fails. No state of a turn."""
+"""One request to a model of any provider, and its reply. No tools, and no turn but the one that asks."""

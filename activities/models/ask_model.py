@@ -1,7 +1,4 @@
-"""Asking a model what a conversation needs: its next reply, or an answer to one question.
-
-Why: docs/decisions/0031-model-providers.md.
-"""
+"""Asking a model for its next reply in a conversation, or for an answer to one question."""
 
 from __future__ import annotations
 
@@ -19,8 +16,13 @@ from holdfast.activities.models.failures import REJECTED_TYPE, build_model_failu
 from holdfast.activities.models.media import MediaLoader, ShownMedia, describe_shown
 from holdfast.activities.models.model_request import OnCall, OnText, request_response
 from holdfast.activities.models.providers import Models
-from holdfast.activities.models.tool_names import ToolNames
-from holdfast.activities.models.transcript import build_call, build_messages, build_model_reply, build_tool_definitions
+from holdfast.activities.models.transcript import (
+    ToolNames,
+    build_call,
+    build_messages,
+    build_model_reply,
+    build_tool_definitions,
+)
 from holdfast.domain.calls.call import CallRequest
 from holdfast.domain.calls.tool import Declaration
 from holdfast.domain.conversation.messages import Conversation, ModelReply, ModelSettings, UserMessage
@@ -39,9 +41,10 @@ async def request_reply(
     turn: str,
     others: bool = False,
 ) -> ModelReply:
-    """The next reply of the model with this name. ApplicationError when it fails, with what is to be done then.
+    """Request the next reply of a model. ApplicationError when it fails; its type and delay say whether to retry.
 
-    `media` has what the turn's tools gave beside text. `others` are there to be asked instead.
+    `on_text` and `on_call` get text and calls as they are written. `media` loads images and the like of the turn.
+    `others`: other models can be asked instead.
     """
     names = ToolNames(tool.name for tool in tools)
 
@@ -61,7 +64,7 @@ async def request_reply(
     except ApplicationError as error:
         if error.type != REJECTED_TYPE or not any(isinstance(one, BinaryContent) for one in shown):
             raise
-        # An image that the provider cannot read would fail every later step too, and with it the session.
+        # A conversation keeps its images, so one that the provider rejects would fail every later step of the session.
         response = await request_once(describe_shown(shown))
         media.note_refused(name, conversation.messages, shown)
     window = conversation.model.settings.window or models.find_window(name) or model.context_window
@@ -71,7 +74,7 @@ async def request_reply(
 async def request_answer(
     models: Models, name: str, question: str, instructions: str, settings: ModelSettings
 ) -> ModelReply:
-    """What the model with this name answers to a question alone; it is offered no tools."""
+    """Request an answer to one question, without tools. ApplicationError when it fails or is empty."""
     names = ToolNames(())
 
     async def ignore_call(part: ToolCallPart) -> None:
@@ -88,14 +91,14 @@ async def request_answer(
 
 @dataclass(frozen=True)
 class _AskedModel:
-    """Who is asked."""
+    """The model that is asked."""
 
     models: Models
     name: str
     others: bool = False
 
     async def get_model(self) -> Model:
-        """The model. ApplicationError when it cannot be had."""
+        """Return the model. ApplicationError when it cannot be loaded."""
         try:
             return await self.models.get(self.name)
         except BadInput as error:
@@ -104,11 +107,11 @@ class _AskedModel:
             raise self.build_failure(error) from None
 
     def build_failure(self, error: Exception) -> ApplicationError:
-        """The failure of the activity."""
+        """Build the failure of the activity."""
         return build_model_failure(error, self.name, self.models.secrets, has_others=self.others)
 
     def read_response(self, response: ModelResponse, names: ToolNames) -> ModelReply:
-        """What it answered; ApplicationError when that cannot be used."""
+        """Convert a response to a reply. ApplicationError when it is unusable."""
         try:
             return build_model_reply(response, names)
         except Exception as error:
@@ -144,7 +147,7 @@ async def _request_response(
                 on_call=on_call,
             )
     except TimeoutError:
-        words = f"{asked.name}: no whole reply came within {wishes.seconds:g} seconds"
+        words = f"{asked.name}: the reply was not complete within {wishes.seconds:g} seconds"
         raise ApplicationError(words, type="model_slow") from None
     except Exception as error:
         raise asked.build_failure(error) from None

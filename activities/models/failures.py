@@ -1,4 +1,4 @@
-"""How a model failed, for Temporal and for the turn: may the same request be tried again, and when?"""
+"""How a request to a model failed, for Temporal and for the turn: whether to retry it, and when."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from holdfast.util.secrets import Secrets
 from holdfast.util.text import exception_text, shorten_text
 
 LONGEST_WAIT = 3_600.0
-"""Seconds that a provider may ask us to wait."""
+"""The longest delay in seconds that a provider may ask for."""
 PATIENCE_SECONDS = 60.0
-"""The same where another model can be asked instead."""
+"""The same when another model can be asked instead."""
 REJECTED_TYPE = "model_rejected"
-"""The type of the failure when a provider does not take the request as it is."""
+"""The type of the failure when a provider rejects the request itself."""
 _EXTRAS = ("openai", "anthropic", "google")
 _LASTING_ERRORS: tuple[tuple[type[Exception] | str, str], ...] = (
     (ModelContextWindowExceededError, CONTEXT_WINDOW),
@@ -45,7 +45,7 @@ _LASTING_ERRORS: tuple[tuple[type[Exception] | str, str], ...] = (
 
 
 def build_model_failure(error: Exception, name: str, secrets: Secrets, *, has_others: bool = False) -> ApplicationError:
-    """The failure of the activity. No secret is in its words. `has_others`: another model can be asked instead."""
+    """Build the failure of the activity, without secrets. `has_others`: another model can be asked instead."""
     words = secrets.hide(_describe_error(error, name))
     for kind, type in _LASTING_ERRORS:
         if _is_named(error, kind) if isinstance(kind, str) else isinstance(error, kind):
@@ -68,5 +68,5 @@ def _describe_error(error: Exception, name: str) -> str:
 
 
 def _is_named(error: Exception, kind: str) -> bool:
-    """Of a package that may not be there: by the name of its class."""
+    """Whether an error has a class of this name: its package may not be installed."""
     return any(base.__name__ == kind for base in type(error).__mro__)

@@ -1,7 +1,7 @@
-"""Images, documents and sounds that tools gave, for a model that takes them (S34).
+"""Images, documents and sounds of tools, for a model that accepts them (S34).
 
-A conversation holds references. The bytes are fetched for one request, from where workers share them, the newest first
-and bounded in size and number. The others are described in words, with the reason.
+A conversation holds references. The bytes are loaded for one request from the outputs that workers share, the newest
+first, bounded in size and number. Others are described in words, with the reason.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ MEDIA_KINDS: Mapping[str, MediaKind] = {
     "audio/mpeg": "audio",
     "audio/wav": "audio",
 }
-"""The types that every provider takes which takes their kind at all; we know them by their first bytes."""
+"""The types that every provider accepts that accepts their kind at all; all are recognised by their first bytes."""
 _SYNONYMS = {"image/jpg": "image/jpeg", "audio/mp3": "audio/mpeg", "audio/x-wav": "audio/wav"}
 ITEM_BYTES = 3_750_000
-"""Of one of them: 5 MB as base64, which is what Anthropic takes."""
+"""Bytes of one item: 5 MB as base64, which is Anthropic's limit."""
 REQUEST_BYTES = 15_000_000
-"""Of all of them in one request: providers take some 30 MB, base64 adds a third, and there is the conversation."""
+"""Bytes of all items in a request: providers accept about 30 MB, base64 adds a third, and there is the conversation."""
 REQUEST_ITEMS = 20
 REFUSED_LIMIT = 10_000
 
 ShownMedia = BinaryContent | str
-"""The bytes as a model is shown them; or why it is not, in words that end a description."""
+"""The bytes that a model is shown, or why it is not shown them."""
 
 
 class MediaLoader:
-    """What one worker shows to models."""
+    """Loads the media that one worker shows to models."""
 
     def __init__(self, shared: SharedOutputs | None) -> None:
         self._shared = shared
@@ -53,7 +53,7 @@ class MediaLoader:
     async def fetch_shown(
         self, turn: str, model: str, messages: Iterable[ConversationMessage], takes: frozenset[MediaKind]
     ) -> list[ShownMedia]:
-        """One for every part with bytes in the conversation, in order."""
+        """Load the media of a conversation: one item for every part with bytes, in order."""
         blobs = list_blobs(messages)
         found: list[ShownMedia] = [self._explain_not_shown(blob, model, takes) for blob in blobs]
         chosen = _select_newest([place for place, why in enumerate(found) if not why], blobs)
@@ -66,7 +66,7 @@ class MediaLoader:
         return found
 
     def note_refused(self, model: str, messages: Iterable[ConversationMessage], shown: Sequence[ShownMedia]) -> None:
-        """Remember what a provider did not take, so that it is not sent again."""
+        """Remember what a provider rejected, so that it is not sent again."""
         for blob, one in zip(list_blobs(messages), shown, strict=True):
             if isinstance(one, BinaryContent):
                 self._refused[model, blob.digest] = None
@@ -74,14 +74,14 @@ class MediaLoader:
             self._refused.popitem(last=False)
 
     def _explain_not_shown(self, blob: BlobPart, model: str, takes: frozenset[MediaKind]) -> str:
-        """Why it is not shown; empty when it can be."""
+        """Why an item is not shown; empty when it is."""
         kind = MEDIA_KINDS.get(_find_type(blob))
         if kind is None:
-            return "not shown: models do not take it"
+            return "not shown: models do not accept its type"
         if not blob.whole:
-            return "not shown: its bytes were not kept"
+            return "not shown: its bytes were not stored"
         if kind not in takes:
-            return f"not shown: this model takes no {kind}"
+            return f"not shown: this model accepts no {kind}"
         if blob.size > ITEM_BYTES:
             return f"not shown: it is over {ITEM_BYTES:,} bytes"
         return REFUSED_NOTE if (model, blob.digest) in self._refused else ""
@@ -92,28 +92,28 @@ class MediaLoader:
                 raise ObjectNotFound
             data = (await self._shared.read(turn, format_output_name(blob.whole or ""))).data
         except (HoldfastError, ObjectNotFound):
-            return "not shown: its bytes cannot be had now"
+            return "not shown: its bytes cannot be loaded now"
         if hashlib.sha256(data).hexdigest() != blob.digest or find_binary_type(data) != _find_type(blob):
-            return "not shown: it is not what its type says"
+            return "not shown: its content does not match its type"
         return BinaryContent(data, media_type=_find_type(blob), identifier=blob.digest[:12])
 
 
-REFUSED_NOTE = "not shown: the provider of the model did not take it"
+REFUSED_NOTE = "not shown: the provider of the model rejected it"
 
 
 def describe_shown(shown: Sequence[ShownMedia]) -> list[ShownMedia]:
-    """The same with nothing shown, since the provider did not take it."""
+    """Replace the bytes of all items by the note that the provider rejected them."""
     return [one if isinstance(one, str) else REFUSED_NOTE for one in shown]
 
 
 def list_blobs(messages: Iterable[ConversationMessage]) -> list[BlobPart]:
-    """The parts with bytes in a conversation, in order."""
+    """List the parts with bytes in a conversation, in order."""
     responses = [response for message in messages if isinstance(message, ToolMessage) for response in message.responses]
     return [part for response in responses for part in response.parts if isinstance(part, BlobPart)]
 
 
 def _select_newest(places: Sequence[int], blobs: Sequence[BlobPart]) -> list[int]:
-    """As many of the last ones as one request may hold."""
+    """The newest items that fit into one request."""
     chosen: list[int] = []
     room = REQUEST_BYTES
     for place in reversed(places[-REQUEST_ITEMS:]):

@@ -1,4 +1,4 @@
-"""One request to a model, streamed: its text as it comes, its calls as soon as they are complete."""
+"""One streamed request to a model: its text as it comes, its calls as soon as they are complete."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 _TEST_SYSTEMS = ("test", "function")
-"""Models of pydantic-ai for tests, which do not say why they end."""
+"""Models of pydantic-ai for tests, which give no reason for their end."""
 
 OnText = Callable[[str], None]
 OnCall = Callable[[ToolCallPart], Awaitable[None]]
@@ -40,14 +40,14 @@ async def request_response(
     on_text: OnText,
     on_call: OnCall,
 ) -> ModelResponse:
-    """The whole response. A stream that ends before the model did is a failure, however it ends.
+    """Send the request and return the whole response. A stream that ends before the model did is a failure.
 
-    `on_call` gets each call when the next part has begun and its arguments are complete, in order: some servers write
-    several at once.
+    `on_call` gets each call, in order, once its arguments are complete and the next part has begun: some servers write
+    several calls at once.
     """
     parts = [InstructionPart(content=instructions)] if instructions else None
     parameters = ModelRequestParameters(function_tools=list(tools), instruction_parts=parts)
-    once: ModelSettings = {**settings, "max_retries": 0}  # Temporal tries again, or the turn
+    once: ModelSettings = {**settings, "max_retries": 0}  # Temporal retries, or the turn asks another model
     in_order = True
     async with model_request_stream(
         model, messages, model_settings=once, model_request_parameters=parameters
@@ -67,7 +67,7 @@ async def request_response(
 
 
 def is_complete(call: ToolCallPart) -> bool:
-    """Are its arguments whole?"""
+    """Whether the arguments of a call are complete."""
     if not isinstance(call.args, str):
         return call.args is not None
     with suppress(ValueError, RecursionError):
@@ -76,11 +76,11 @@ def is_complete(call: ToolCallPart) -> bool:
 
 
 class ReplyCutOff(Exception):
-    """A reply that reached its limit before it said anything."""
+    """A reply that reached its limit before it had any content."""
 
 
 def _check_end(model: Model, response: ModelResponse) -> None:
-    """A stream that was closed early looks to some as if the model had stopped; only its own word tells."""
+    """Raise if the stream ended early. To some packages that looks like a normal end; only the finish reason tells."""
     if model.system in _TEST_SYSTEMS:
         return
     _check_reason(response)
@@ -90,7 +90,7 @@ def _check_end(model: Model, response: ModelResponse) -> None:
 
 
 def _check_reason(response: ModelResponse) -> None:
-    """What ended for another reason than that it was done, and says nothing, is no answer."""
+    """Raise if an empty response did not end normally."""
     if any(isinstance(part, ToolCallPart) or (isinstance(part, TextPart) and part.content) for part in response.parts):
         return
     if response.finish_reason == "content_filter":
@@ -103,5 +103,5 @@ def _check_reason(response: ModelResponse) -> None:
 
 
 def _is_openai_model(model: Model) -> bool:
-    """By the name of its class: the package may not be there."""
+    """Whether this is OpenAI's chat model, by class name: the package may not be installed."""
     return any(base.__name__ == "OpenAIChatModel" for base in type(model).__mro__)

@@ -1,6 +1,7 @@
-"""Models by name: of a provider that pydantic-ai knows, its key from the environment; of a server of yours, by url.
+"""Models by name: of a provider that pydantic-ai knows, with its key from the environment; of a server of your own, by
+its url.
 
-Packages of providers are heavy and not all installed: each is loaded when it is first asked for.
+Packages of providers are heavy and optional: each is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from holdfast.util.globs import Glob
 from holdfast.util.secrets import Secret, Secrets
 
 SHORTEST_KEY = 6
-"""Characters: a shorter value is no key, and would be found in other words."""
+"""Characters: a shorter value is not a key, and would be found in other words."""
 _AWS_KEYS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-"""Bedrock is asked with them. Commands inherit them."""
+"""The keys for Bedrock. Commands inherit them."""
 NO_KEY = "none"
-"""For a server that wants no key, and a package that does."""
+"""The key for a server that needs none, because its package needs one."""
 _PROFILE_FLAGS: Mapping[MediaKind, str] = {
     "image": "supports_image_input",
     "document": "supports_document_input",
     "audio": "supports_audio_file_input",
 }
-"""Of pydantic-ai's model profiles."""
+"""The flags of pydantic-ai's model profiles."""
 
 
 class Models:
@@ -45,29 +46,32 @@ class Models:
 
     @property
     def secrets(self) -> Secrets:
-        """The keys of models: what must not be in an error, and some providers repeat."""
+        """The keys of models, which some providers repeat in errors."""
         named = {*self._settings.key_variables, *MODEL_KEYS, *_AWS_KEYS}
         there = ((name, self._environment.get(name, "")) for name in named)
         return Secrets(Secret(name, value) for name, value in there if len(value) >= SHORTEST_KEY)
 
     async def get(self, name: str) -> Model:
-        """The model with this name. BadInput, UserError or ImportError when it cannot be had, with what to do."""
+        """Return the model with this name. BadInput, UserError or ImportError, with what to do, when it cannot
+        be had.
+        """
         if not any(glob.matches(name) for glob in self._allowed):
             allowed = ", ".join(self._settings.allow)
-            raise BadInput(f"this worker asks no model called {name!r}: its settings allow {allowed}")
+            raise BadInput(f"the model {name!r} is not allowed: the settings of this worker allow {allowed}")
         if name not in self._known:
             self._known[name] = await self._open.enter_async_context(self.build(name))
         return self._known[name]
 
     def find_window(self, name: str) -> int | None:
-        """How many tokens a model of a server of yours reads at once, if you said so."""
+        """Return the context window in tokens that the settings give a server's models, if any."""
         server = self._settings.servers.get(name.partition(":")[0])
         return server.window if server else None
 
     def find_media_kinds(self, name: str, model: Model) -> frozenset[MediaKind]:
-        """What the model with this name is shown beside text, by the settings or by what its package knows of it.
+        """Return what kinds of media a model is shown, by the settings or by its package.
 
-        Of a server of yours nothing is known, and some fail for good on an image: so nothing, unless you said so.
+        Nothing is known of the models of a server of your own, and some fail for good on an image: so none, unless the
+        settings say so.
         """
         for pattern, kinds in self._settings.takes.items():
             if Glob(pattern).matches(name):
@@ -88,7 +92,9 @@ class Models:
         if server and model:
             return _build_server_model(model, server, self._find_key(provider, server))
         if not model and name != "test":
-            raise UserError(f"{name!r} is no model: say provider:model, as in anthropic:claude-sonnet-4-5, or scripted")
+            raise UserError(
+                f"{name!r} is not a model: use provider:model, as in anthropic:claude-sonnet-4-5, or scripted"
+            )
         return infer_model(name)
 
     def _find_key(self, name: str, server: ModelServerSettings) -> str:
@@ -96,7 +102,7 @@ class Models:
         if variable is None:
             return NO_KEY
         if not self._environment.get(variable):
-            raise BadInput(f"the model server {name!r} needs its key in {variable}, and that is not set for the worker")
+            raise BadInput(f"the model server {name!r} needs its key in {variable}, which is not set for the worker")
         return self._environment[variable]
 
 

@@ -1,4 +1,4 @@
-"""The scripted model: it gives the replies of a script in order, as slowly and as badly as that says."""
+"""The scripted model: it gives the replies of a script in order, as slowly and as badly as the script says."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable, Sequence
 
 from temporalio.exceptions import ApplicationError
 
-from holdfast.activities.models.call_stream import CallStream
+from holdfast.activities.models.step_io import CallStream
 from holdfast.domain.conversation.messages import Conversation, ConversationMessage, ModelReply, UserMessage
 
 PIECE_COUNT = 10
-"""In which a slow reply's text is written."""
+"""The number of pieces in which the text of a slow reply is written."""
 
 
 async def stream_scripted_reply(
     conversation: Conversation, stream: CallStream, attempt: int, on_text: Callable[[str], None]
 ) -> ModelReply:
-    """The reply that comes after those already given."""
+    """Write the next reply of the script. ApplicationError when the script has ended or breaks this attempt off."""
     given = conversation.replies
     script = conversation.model.script
     if given >= len(script):
@@ -44,7 +44,7 @@ async def stream_scripted_reply(
 
 
 def build_scripted_summary(past: Sequence[ConversationMessage]) -> ModelReply:
-    """What it says of a conversation that is too long: what the user said in it."""
+    """Build the summary of a long conversation: what the user said."""
     said = [message.text for message in past if isinstance(message, UserMessage)]
     return ModelReply(text="The user said:\n" + "\n".join(f"- {text}" for text in said))
 

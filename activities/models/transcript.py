@@ -1,12 +1,14 @@
-"""A conversation as pydantic-ai's messages, and a response as our reply.
+"""Conversations as pydantic-ai's messages, and responses as replies.
 
-Calls go under the engine's own ids, which are unique where a model's need not be (S4): every provider sees each call
-once and its answer once. What it signed (its thinking) is kept as it was, in its place, and given back.
+Calls have the engine's ids, which are unique where a model's may not be (S4), so every provider sees each call and its
+answer once. What a provider signed (its thinking) is stored unchanged and given back in its place.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -29,7 +31,6 @@ from pydantic_ai.tools import ToolDefinition
 
 from holdfast.activities.models.media import ShownMedia
 from holdfast.activities.models.model_request import is_complete
-from holdfast.activities.models.tool_names import ToolNames
 from holdfast.domain.calls.call import CallRequest
 from holdfast.domain.calls.tool import Declaration
 from holdfast.domain.content import NO_OUTPUT, BlobPart, Part, Response
@@ -46,9 +47,9 @@ from holdfast.util.json_values import is_json_value
 from holdfast.util.text import drop_surrogates
 
 BLANK_TEXT = "(an empty message)"
-"""Some providers refuse a conversation in which anybody says nothing."""
+"""Some providers reject a conversation with an empty message."""
 UNREADABLE_FIELD = "unreadable_arguments"
-"""The one argument of a call whose arguments were no object, as a model is reminded of it."""
+"""The argument that stands for arguments that were not an object, when the model is reminded of the call."""
 CUT_OFF_TEXT = "(cut off: the reply reached its limit of tokens before these arguments were complete)"
 _RESPONSE_ADAPTER: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
 
@@ -56,9 +57,10 @@ _RESPONSE_ADAPTER: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
 def build_messages(
     conversation: Iterable[ConversationMessage], names: ToolNames, shown: Iterable[ShownMedia] = ()
 ) -> list[ModelMessage]:
-    """What a provider is sent. `shown` has one for every part with bytes; it goes to where the provider's API wants it.
+    """Build the messages for a provider. `shown` has an item for every part with bytes.
 
-    With what a tool gave where that may hold it, as Anthropic's does; in a user's message after it, as OpenAI's chat.
+    Media are put into the tool's answer where the provider's API has a place for them (Anthropic), else into a user
+    message after it (OpenAI's chat).
     """
     told: list[ModelMessage] = []
     ids = _CallIds()
@@ -78,10 +80,10 @@ def build_messages(
 
 
 class _CallIds:
-    """The ids under which a provider knows calls: each stands for one call of the whole conversation.
+    """The ids by which a provider knows calls, unique in the whole conversation.
 
-    The turns of a session number their calls each from the first. Where a provider signed what it said, its own ids go
-    back with that.
+    The turns of a session number their calls from the first. Where a provider signed its reply, its own ids are given
+    back.
     """
 
     def __init__(self) -> None:
@@ -89,13 +91,13 @@ class _CallIds:
         self._last: dict[str, str] = {}
 
     def add_message(self, message: AssistantMessage) -> None:
-        """The calls of this message are the ones that are answered next."""
+        """Add the calls of a message, which the next messages answer."""
         signed = message.said is not None
         pairs = zip(message.call_ids, message.calls, strict=True)
         self._last = {ours: self._make_unique((signed and call.id) or ours) for ours, call in pairs}
 
     def get_id(self, call_id: str) -> str:
-        """What a call of the last message is known by."""
+        """Return the id of a call of the last message."""
         return self._last.get(call_id, call_id)
 
     def _make_unique(self, wanted: str) -> str:
@@ -119,7 +121,7 @@ def _build_request_parts(
 
 
 def _build_content(response: Response, media: Iterator[ShownMedia]) -> Any:
-    """What a tool gave: its text, with bytes described in their place, and what of them is shown."""
+    """The text of a tool's answer, with media described in place, and the media that are shown."""
     files: list[BinaryContent] = []
     parts: list[Part] = []
     for part in response.parts:
@@ -134,7 +136,7 @@ def _build_content(response: Response, media: Iterator[ShownMedia]) -> Any:
 
 
 def _build_response(message: AssistantMessage, names: ToolNames, ids: _CallIds) -> ModelResponse:
-    """What the model said: as its provider had it where that signed it, else the text and then the calls."""
+    """The model's message: as its provider signed it, else the text and then the calls."""
     calls = [
         ToolCallPart(names.to_model_name(call.tool), _to_object(call.arguments), tool_call_id=ids.get_id(call_id))
         for call_id, call in zip(message.call_ids, message.calls, strict=True)
@@ -147,21 +149,21 @@ def _build_response(message: AssistantMessage, names: ToolNames, ids: _CallIds) 
 
 
 def _complete_part(part: ModelResponsePart, calls: Iterator[ToolCallPart]) -> ModelResponsePart:
-    """A part that was kept; of a call all but this was kept elsewhere."""
+    """A stored part; the arguments of a call are stored elsewhere."""
     if not isinstance(part, ToolCallPart):
         return part
     return _sign_call(next(calls), part)
 
 
 def _sign_call(call: ToolCallPart, by: ToolCallPart) -> ToolCallPart:
-    """A call with what its provider said of it."""
+    """A call with what its provider signed."""
     return replace(call, id=by.id, provider_name=by.provider_name, provider_details=by.provider_details)
 
 
 def _load_kept_response(message: AssistantMessage) -> ModelResponse | None:
-    """What its provider said, if that is still what the message says.
+    """The response as its provider wrote it, if it still matches the message.
 
-    What another version of pydantic-ai wrote may not be readable: then the model goes on without it.
+    One that another version of pydantic-ai wrote may not be readable: then the model goes on without it.
     """
     if message.said is None:
         return None
@@ -174,12 +176,12 @@ def _load_kept_response(message: AssistantMessage) -> ModelResponse | None:
 
 
 def _to_object(arguments: JsonValue) -> dict[str, Any]:
-    """Some providers take nothing else, and would refuse the whole conversation."""
+    """Arguments as an object: some providers reject a conversation with anything else."""
     return arguments if isinstance(arguments, dict) else {UNREADABLE_FIELD: arguments}
 
 
 def build_model_reply(response: ModelResponse, names: ToolNames) -> ModelReply:
-    """What a provider answered."""
+    """Build a reply from a response."""
     parts = [part for part in response.parts if isinstance(part, ToolCallPart)]
     cut = response.finish_reason == "length"
     if cut and parts and not is_complete(parts[-1]):
@@ -200,10 +202,7 @@ def _extract_text(response: ModelResponse) -> str:
 
 
 def _dump_signed(response: ModelResponse, calls: Sequence[ToolCallPart]) -> JsonValue:
-    """What the provider said, in its order, where it signed some of it and wants that back with the calls' answers.
-
-    Without what is kept of the calls anyway.
-    """
+    """The response as its provider wrote it, if any part is signed; without what the calls store anyway."""
     parts = [part for part in response.parts if isinstance(part, ThinkingPart | TextPart | ToolCallPart)]
     if not calls or not any(isinstance(part, ThinkingPart) or part.provider_details for part in parts):
         return None
@@ -221,7 +220,7 @@ def _is_blank(part: ModelResponsePart) -> bool:
 
 
 def build_call(part: ToolCallPart, names: ToolNames) -> CallRequest:
-    """A call that a model wrote. Arguments that are no JSON are passed on as they are: validation says so (S6)."""
+    """Build a call. Arguments that are not JSON are passed on: validation rejects them (S6)."""
     arguments: JsonValue = part.args if part.args is not None else {}
     if isinstance(arguments, str):
         with suppress(ValueError, RecursionError):
@@ -237,7 +236,7 @@ def build_call(part: ToolCallPart, names: ToolNames) -> CallRequest:
 
 
 def _describe_arguments(arguments: JsonValue) -> str:
-    """What JSON cannot say, as far as it can be told."""
+    """Arguments that JSON cannot express, as text."""
     if isinstance(arguments, str):
         return drop_surrogates(arguments)
     try:
@@ -247,7 +246,7 @@ def _describe_arguments(arguments: JsonValue) -> str:
 
 
 def build_tool_definitions(tools: Iterable[Declaration], names: ToolNames) -> list[ToolDefinition]:
-    """What a model is told of tools."""
+    """Build what a model is told of tools."""
     return [
         ToolDefinition(
             name=names.to_model_name(tool.name),
@@ -256,3 +255,36 @@ def build_tool_definitions(tools: Iterable[Declaration], names: ToolNames) -> li
         )
         for tool in tools
     ]
+
+
+NAME_LIMIT = 64
+"""Providers accept names of up to 64 letters, digits, `_` and `-`."""
+_INVALID_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class ToolNames:
+    """Maps our names of tools to names that models accept, and back. A valid name stays as it is."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        ours = sorted(set(names))
+        self._model_names = {name: name for name in ours if _is_valid_name(name)}
+        self._model_names |= {name: _build_valid_name(name) for name in ours if not _is_valid_name(name)}
+        self._own_names = {theirs: name for name, theirs in self._model_names.items()}
+
+    def to_model_name(self, name: str) -> str:
+        """Return the name for a model; also of a tool that does not exist, which a model may have called."""
+        return self._model_names.get(name) or (name if _is_valid_name(name) else _build_valid_name(name))
+
+    def from_model_name(self, name: str) -> str:
+        """Return our name for a tool; the name itself if it is unknown."""
+        return self._own_names.get(name, name)
+
+
+def _is_valid_name(name: str) -> bool:
+    return 0 < len(name) <= NAME_LIMIT and _INVALID_CHARACTER.search(name) is None
+
+
+def _build_valid_name(name: str) -> str:
+    """A valid name, with a digest so that no two become the same."""
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{_INVALID_CHARACTER.sub('_', name)[: NAME_LIMIT - 9]}_{digest}"

@@ -1,1 +1,1 @@
-"""Web addresses that may be connected to, and pages as text. No tool."""
+"""Web pages as text, and connections that go only where rules allow. Nothing about single tools."""

@@ -1,8 +1,8 @@
-"""Web pages as text a model can read.
+"""Web pages as text for a model.
 
-Not a browser, and not the standard library's parser: that one takes quadratic time for pages made to hurt it (an
-unclosed tag or comment is searched to the end again and again) and raises for some. This one reads a page once from
-left to right. What is never closed goes on to the end of the page, as it does in browsers.
+Not by the standard library's parser: it takes quadratic time for pages made for that (an unclosed tag or comment is
+searched to the end again and again) and raises for some. This one reads a page once, from left to right. An unclosed
+element ends at the end of the page, as in browsers.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import NamedTuple
 from urllib.parse import urljoin
 
 URL_LIMIT = 2_000
-"""Characters of a link's address; longer ones are left out."""
+"""Characters of a link's address; a longer one is left out."""
 URLS_LIMIT = 2_000_000
-"""Characters of all addresses of a page together: a long base must not be repeated for every short link."""
+"""Characters of all addresses of a page: a long base could be repeated for every short link."""
 MAX_INDENTS = 6
-"""How deep a nested list is shown."""
+"""The depth to which nested lists are indented."""
 
 _MARKUP = re.compile(r"<(?=[a-zA-Z/!?])")
 _TAG = re.compile(r"<(/?)([a-zA-Z][^\s/>]*+)")
@@ -32,7 +32,7 @@ _LONG_NUMBER = re.compile(r"&#[0-9]{8,}")
 _BEYOND_UNICODE = "&#1114112"
 
 _UNREAD = frozenset({"script", "style", "title", "noscript", "noframes", "noembed", "iframe"})
-"""Elements whose content is not markup, and not for readers. With them the head is empty."""
+"""Elements whose content is not markup and not for readers. With them the head is empty."""
 _CLOSING = {name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in _UNREAD}
 _HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
 _PARAGRAPHS = frozenset({"p", "ul", "ol", "dl", "blockquote", "table", "figure", "hr"})
@@ -44,7 +44,7 @@ _LINES = frozenset({
 
 
 class _Token(NamedTuple):
-    """A piece of a page: text, or a tag (`name` in lower case, with a slash before it when it closes)."""
+    """A piece of a page: text, or a tag with its name in lower case, after a slash when it closes."""
 
     text: str = ""
     name: str = ""
@@ -52,7 +52,7 @@ class _Token(NamedTuple):
 
 
 def convert_to_text(page: str, url: str = "") -> str:
-    """What a reader would see of an HTML page, with links as `text (url)`; `url` is what relative ones start from."""
+    """Convert an HTML page to text, with links as `text (url)`. `url`: the base of relative links."""
     reader = _PageReader(url)
     for token in _read_tokens(page):
         reader.take_token(token)
@@ -77,7 +77,7 @@ def _read_tokens(page: str) -> Iterator[_Token]:
 
 
 def _find_declaration_end(page: str, start: int) -> int:
-    """Where a comment, a doctype or the like ends."""
+    """The end of a comment, a doctype or the like."""
     if not page.startswith("<!--", start):
         return page.find(">", start) + 1 or len(page)
     if page.startswith((">", "->"), start + 4):
@@ -87,7 +87,7 @@ def _find_declaration_end(page: str, start: int) -> int:
 
 
 def _read_tag(page: str, tag: re.Match[str]) -> tuple[int, _Token | None]:
-    """Where a tag ends, with what it encloses if nobody reads that; and the tag, unless the page ends inside it."""
+    """The end of a tag, with its content if that is not read; and the tag, unless the page ends inside it."""
     name = tag[2].lower()
     wanted = not tag[1] and name in {"a", "img", "base"}
     at = tag.end()
@@ -107,12 +107,12 @@ def _read_tag(page: str, tag: re.Match[str]) -> tuple[int, _Token | None]:
 
 
 def _decode_entities(text: str) -> str:
-    """`text` with its entities decoded. A number of thousands of digits is more than Python reads."""
+    """Decode entities. A number of thousands of digits would raise ValueError."""
     return html.unescape(_LONG_NUMBER.sub(_BEYOND_UNICODE, text)) if "&" in text else text
 
 
 class _TextWriter:
-    """Lines of text: white space collapsed, at most one empty line between them."""
+    """Writes lines: white space is collapsed, at most one empty line between them."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -121,7 +121,7 @@ class _TextWriter:
         self._prefix = ""
 
     def write(self, text: str) -> None:
-        """Add to the line."""
+        """Add text to the line."""
         if words := text.split():
             self._space = self._space or text[0].isspace()
             self._write_separator()
@@ -129,17 +129,17 @@ class _TextWriter:
         self._space = (self._space and not words) or text[-1:].isspace()
 
     def write_verbatim(self, text: str) -> None:
-        """Add lines as they are."""
+        """Add lines unchanged."""
         if text:
             self._write_separator()
             self._pieces.append(text)
 
     def append(self, text: str) -> None:
-        """Add to what was written last, whatever was to come after it."""
+        """Add text directly after the last one."""
         self._pieces.append(text)
 
     def break_line(self, breaks: int, prefix: str | None = None) -> None:
-        """Start a new line; two breaks leave one empty. `prefix` opens it once there is text."""
+        """Start a new line; two breaks leave an empty one. `prefix` is written before its text."""
         if prefix is None and self._prefix:
             return  # `<li><p>`: the line has just been started
         self._breaks = max(self._breaks, breaks)
@@ -147,11 +147,11 @@ class _TextWriter:
         self._space = False
 
     def break_again(self) -> None:
-        """One line further down, but never more than one empty line."""
+        """Break once more, up to one empty line."""
         self.break_line(min(2, self._breaks + 1))
 
     def build_text(self) -> str:
-        """All of it."""
+        """Return the text."""
         return "".join(self._pieces)
 
     def _write_separator(self) -> None:
@@ -164,7 +164,7 @@ class _TextWriter:
 
 
 class _PageReader:
-    """Turns tags into lines. Counts what is open instead of keeping a tree: no depth of nesting hurts it."""
+    """Turns tags into lines. It counts open elements instead of building a tree, so nesting costs nothing."""
 
     def __init__(self, url: str) -> None:
         self._out = _TextWriter()
@@ -179,13 +179,13 @@ class _PageReader:
         self._link_text: list[str] = []
 
     def build_text(self) -> str:
-        """The page so far."""
+        """Return the text of the page so far."""
         self._end_link()
         self._end_verbatim()
         return self._out.build_text()
 
     def take_token(self, token: _Token) -> None:
-        """Go on by one token."""
+        """Take the next token."""
         if token.name in ("template", "/template"):
             self._hidden = max(0, self._hidden + (1 if token.name == "template" else -1))
         elif self._hidden:
@@ -282,7 +282,7 @@ class _PageReader:
         self._link_text.clear()
 
     def _resolve_link(self, href: str) -> str:
-        """A link's address in full; empty for what leads nowhere: places on the page, scripts, data."""
+        """The full address of a link; empty for fragments, scripts and data."""
         href = href.strip()
         if not href or len(href) > URL_LIMIT or self._urls_left <= 0:
             return ""

@@ -1,9 +1,7 @@
 """Connections that go only to addresses that `AddressRules` allow.
 
-A name is resolved once, all its addresses are checked, and the connection goes to one of those: a name that resolves
-differently a moment later changes nothing. A proxy is never used, for it would resolve names itself.
-
-Why: docs/decisions/0015-fetch-connects-to-checked-addresses.md.
+A name is resolved once, all its addresses are checked, and the connection goes to one of them: a name that resolves
+differently a moment later changes nothing. No proxy is used, since it would resolve names itself.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ import httpcore2
 from holdfast.config.address_rules import Address, AddressRefused, AddressRules, parse_literal
 
 _LOOKUP_THREADS = ThreadPoolExecutor(32, "holdfast-names")
-"""Not the threads that everything else shares: a resolver may take its time."""
+"""A pool of its own: a resolver may be slow."""
 CONNECT_SECONDS = 5.0
 """How long one of several addresses is tried before the next."""
 
@@ -34,7 +32,7 @@ class HostNotFound(Exception):
 
 
 async def look_up_host(host: str, port: int) -> list[str]:
-    """Ask the system's resolver."""
+    """Resolve a name with the system's resolver. OSError when it has no address."""
     loop = asyncio.get_running_loop()
     ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     found = await loop.run_in_executor(_LOOKUP_THREADS, ask)
@@ -42,7 +40,7 @@ async def look_up_host(host: str, port: int) -> list[str]:
 
 
 async def resolve_host(host: str, port: int, rules: AddressRules) -> tuple[Address, ...]:
-    """All addresses of a host, every one of them open; AddressRefused or HostNotFound otherwise."""
+    """Return all addresses of a host. AddressRefused unless all are allowed, HostNotFound without any."""
     if address := parse_literal(host):
         addresses: tuple[Address, ...] = (address,)
     else:
@@ -57,9 +55,9 @@ async def resolve_host(host: str, port: int, rules: AddressRules) -> tuple[Addre
 
 
 class OpenConnections(httpcore2.AnyIOBackend):
-    """Connects to addresses that are open, and to nothing else. TLS still verifies the name.
+    """Connects only to allowed addresses. TLS still verifies the name.
 
-    Close it when done: httpcore forgets a connection whose TLS is stopped while it begins.
+    Close it afterwards: httpcore forgets a connection whose TLS handshake is cancelled.
     """
 
     def __init__(self, rules: AddressRules) -> None:
@@ -74,7 +72,7 @@ class OpenConnections(httpcore2.AnyIOBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """Connect to the first address that answers."""
+        """Connect to the first address that answers. Raises what `resolve_host` and httpcore raise."""
         *others, last = await resolve_host(host, port, self._rules)
         for address in others:
             seconds = CONNECT_SECONDS if timeout is None else min(timeout, CONNECT_SECONDS)
@@ -89,12 +87,12 @@ class OpenConnections(httpcore2.AnyIOBackend):
         return stream
 
     async def aclose(self) -> None:
-        """Close every connection; those that are closed stay so."""
+        """Close every connection."""
         for stream in self._streams:
             await stream.aclose()
 
     async def connect_unix_socket(
         self, path: str, timeout: float | None = None, socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None
     ) -> httpcore2.AsyncNetworkStream:
-        """Sockets of this machine are never open."""
+        """AddressRefused: sockets of this machine are not allowed."""
         raise AddressRefused(path)

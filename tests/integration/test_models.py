@@ -24,8 +24,8 @@ from holdfast import (
     TurnInput,
     TurnLimits,
 )
-from holdfast.activities.models.conversation_cache import ConversationCache
-from holdfast.activities.models.tool_names import ToolNames
+from holdfast.activities.models.step_io import ConversationCache
+from holdfast.activities.models.transcript import ToolNames
 from holdfast.client.queries import query_turn
 from holdfast.config.schema import ModelServerSettings, ModelsSettings
 from holdfast.domain.conversation.messages import ConversationPage, ModelSettings, UserMessage

@@ -286,7 +286,7 @@ async def test_S34_a_model_that_takes_no_images_reads_what_there_is(engine: Engi
             assert (await turn.result()).status == "completed"
     assert blind.images() == []
     assert "Drawn.\\n[0.png, image/png, " in blind.told()
-    assert "(not shown: this model takes no image)" in blind.told()
+    assert "(not shown: this model accepts no image)" in blind.told()
 
 
 async def test_S34_what_is_shown_is_bounded_and_the_newest(seeing: Served) -> None:
@@ -303,7 +303,7 @@ async def test_S34_what_is_shown_is_bounded_and_the_newest(seeing: Served) -> No
     told = seeing.told()
     assert told.count("(not shown: newer ones are. read_output shows it again)") == 4
     assert "[lie.png, image/png, 19 bytes" in told
-    assert "(not shown: it is not what its type says)" in told
+    assert "(not shown: its content does not match its type)" in told
     assert "(not shown: it is over 3,750,000 bytes)" in told
     assert "[application/zip, 2 bytes" in told
 
@@ -320,8 +320,8 @@ async def test_S34_an_image_that_a_provider_refuses_is_described_from_then_on(se
         result = await (await seeing.turn(*acts)).result()
     assert (result.status, result.text) == ("completed", "I see one.")
     assert [seeing.images(number) for number in range(4)] == [[], [png(0)], [], [png(5)]]
-    assert "(not shown: the provider of the model did not take it)" in seeing.told(2)
-    assert "(not shown: the provider of the model did not take it)" in seeing.told(3)
+    assert "(not shown: the provider of the model rejected it)" in seeing.told(2)
+    assert "(not shown: the provider of the model rejected it)" in seeing.told(3)
 
 
 async def test_a_request_that_is_refused_for_another_reason_fails_as_it_did(seeing: Served) -> None:

@@ -1,1 +1,1 @@
-"""`holdfast demo`: a run that survives a killed worker. No command of the command line."""
+"""`holdfast demo`: a turn that survives three killed workers. No command of the command line."""

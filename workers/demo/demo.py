@@ -1,7 +1,8 @@
-"""`holdfast demo`: one turn, three killed workers, every call answered once. In a temporary folder; leaves nothing.
+"""`holdfast demo`: one turn, three killed workers, every call answered once. Runs in a temporary folder and leaves
+nothing.
 
-It does what a user does (a server, workers, a turn, decisions) and what nobody should (SIGKILL), says what it sees,
-and checks at the end that every promise was kept.
+It does what a user does (a server, workers, a turn, decisions), kills workers with SIGKILL, prints what happens, and
+checks at the end that every promise was kept.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from holdfast.workers.terminal.output import is_interactive
 from holdfast.workers.terminal.turn_board import Board, Row
 
 STEP_SECONDS = 60.0
-"""No step of the demo takes longer; on a terminal people take their time, and it does not hold for them."""
+"""The time limit of a step; a person at a terminal is not limited."""
 TURN_ID = "demo"
 HEADINGS = {
     "b2 active": "The second step: a slow check, a read, and publishing",
@@ -55,11 +56,11 @@ HEADINGS = {
     f"{PUBLISH_CALL} executing": "Kill the worker while a command runs that must not be repeated",
     "b3 active": "The turn finishes",
 }
-"""The chapters that begin with an event, so that no line of the one before comes after."""
+"""The chapters that begin with an event, so that no line of the chapter before comes after their heading."""
 
 
 async def run_demo(*, to_stderr: bool = False) -> Demo:
-    """Run it, telling the story on standard output, or `aside` on standard error."""
+    """Run the demo, printing to standard output, or to standard error."""
     with (
         catch_interrupt() as left,
         tempfile.TemporaryDirectory(prefix="holdfast-demo-", ignore_cleanup_errors=True) as folder,
@@ -73,7 +74,7 @@ async def run_demo(*, to_stderr: bool = False) -> Demo:
 
 
 class Demo:
-    """One run of the story."""
+    """One run of the demo."""
 
     def __init__(self, folder: Path, *, to_stderr: bool) -> None:
         self.promises: list[Promise] = []
@@ -95,11 +96,11 @@ class Demo:
 
     @property
     def is_kept(self) -> bool:
-        """Was every promise kept? Not if the story never came to its end."""
+        """Whether every promise was kept; False if the demo did not come to its end."""
         return bool(self.promises) and all(promise.kept for promise in self.promises)
 
     async def run(self) -> None:
-        """The story."""
+        """Run the demo."""
         adopt_orphans()
         self._settings.workspace.mkdir(parents=True)
         for name, content in FILES.items():
@@ -156,7 +157,7 @@ class Demo:
         self._print_promises(list(list_promises(result, self._settings.workspace, self._refused, attempts, left)))
 
     async def clean_up(self) -> None:
-        """Leave no process behind."""
+        """End every process."""
         if self._watching:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
@@ -194,7 +195,7 @@ class Demo:
                 self._show_output(item)
 
     def _show_output(self, output: LiveOutput) -> None:
-        """The newest line of a running call, when there is one."""
+        """Print the newest line of a running call."""
         newest = next(iter(reversed(output.tail.strip().splitlines())), "")
         if newest and self._seen.get(output.call_id) != newest:
             self._seen[output.call_id] = newest
@@ -210,11 +211,11 @@ class Demo:
                 while not condition():
                     if self._watching and self._watching.done():
                         self._watching.result()
-                        raise HoldfastError("the turn ended before its story did")
+                        raise HoldfastError("the turn ended before the demo did")
                     await asyncio.sleep(0.02)
         except TimeoutError:
             log = self._log.read_text("utf-8", "replace")[-2_000:] if self._log.exists() else ""
-            raise HoldfastError(f"the demo waited {STEP_SECONDS:g} seconds in vain; its worker said:\n{log}") from None
+            raise HoldfastError(f"a step took over {STEP_SECONDS:g} seconds; the log of its worker:\n{log}") from None
 
     async def _decide_all(self, holdfast: Holdfast, turn: Turn) -> None:
         for row in self._board.waiting_rows:
@@ -230,7 +231,7 @@ class Demo:
             await self._wait_until(partial(_is_decided, row))
 
     async def _ask_person(self, row: Row) -> bool:
-        """What the person at the terminal says."""
+        """Ask the person at the terminal."""
         words = Text(f"  [y] yes   [n] no   (call {row.place} of {row.of})", "bold yellow")
         return await read_key(self._console, words, "yn") == "y"
 
@@ -275,7 +276,7 @@ class Demo:
 
 
 def _find_command() -> str:
-    """How this command is called here: by its name, or by its path where the shell does not find it."""
+    """The command by which `holdfast` is called here."""
     if shutil.which("holdfast"):
         return "holdfast"
     script = Path(sys.executable).with_name("holdfast")
@@ -291,7 +292,7 @@ def _is_shown(event: Event) -> bool:
 
 
 async def _count_attempts(client: Client, turn_id: str) -> dict[str, int]:
-    """How often each call was begun, as the history tells."""
+    """How often each call was started, by the history."""
     scheduled: dict[int, str] = {}
     found: dict[str, int] = {}
     handle = client.get_workflow_handle(turn_id)

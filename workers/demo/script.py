@@ -1,6 +1,7 @@
-"""The story of the demo: a workspace, what the scripted model says, one tool of its own, and what must be true after.
+"""The script of the demo: a workspace, the replies of the model, a tool of its own, and the promises to be checked.
 
-The model prepares a release. One call only reads and may be repeated; one publishes, may not, and goes on by itself.
+The model prepares a release. One call only reads and may be repeated; one publishes, must not be repeated, and outlives
+its worker.
 """
 
 from __future__ import annotations
@@ -95,13 +96,13 @@ class _SurveyInvocation(Invocation):
 
 
 def build_tools() -> list[Tool]:
-    """What the demo's workers have besides the built-in tools."""
+    """The tools of the demo's workers besides the built-in ones."""
     return [Survey()]
 
 
 @dataclass(frozen=True)
 class Promise:
-    """One thing that must be true at the end."""
+    """Something that must be true at the end."""
 
     text: str
     kept: bool
@@ -110,9 +111,10 @@ class Promise:
 def list_promises(
     result: TurnResult, workspace: Path, refused: set[str], attempts: dict[str, int], running_commands: int
 ) -> Iterator[Promise]:
-    """What Holdfast promised, and whether it was kept. `refused` are the calls the viewer said no to.
+    """Yield what Holdfast promises, and whether it was kept.
 
-    `left` is how many commands still run.
+    `refused`: the calls that the viewer refused. `attempts`: how often each call was started. `running_commands`: how
+    many commands still run.
     """
     asked = [f"b{step}c{place}" for step, reply in enumerate(SCRIPT, 1) for place in range(1, len(reply.calls) + 1)]
     answered = [response.call_id for response in result.responses]

@@ -1,1 +1,3 @@
-"""`holdfast up`: the embedded server and the processes beside it. No command of the command line."""
+"""`holdfast up`: the embedded Temporal server, a worker and the gateway as child processes. No command of the command
+line.
+"""

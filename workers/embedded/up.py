@@ -1,8 +1,8 @@
-"""`holdfast up`: the embedded server, a worker and the HTTP endpoint, child processes that live and die with it (S46).
+"""`holdfast up`: the embedded server, a worker and the HTTP endpoint as child processes that end with it (S46).
 
-Each is started again when it dies. A stop ends the gateway first, then the worker, so that running calls are still
-answered, then the server; everything durable is in the data folder, and the next `up` goes on from there. The endpoint
-is a convenience: where it cannot be had, the rest goes on without it.
+Each is restarted when it dies. A stop ends the gateway first, then the worker, so that running calls are still
+answered, then the server. Everything durable is in the data folder, and the next `up` continues from there. Without a
+gateway, if it cannot be started, everything but HTTP works.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class WorkerProcess(Service):
         self._options = options
 
     def build_arguments(self) -> list[str]:
-        """The command and its options."""
+        """Build the command and its options."""
         return [*super().build_arguments(), *self._options]
 
 
 class GatewayProcess(Service):
-    """The HTTP endpoint as a child process. Where it listened once, it listens again."""
+    """The HTTP endpoint as a child process. It keeps its port over restarts."""
 
     def __init__(self, settings: Settings, *, port: int | None = None, options: tuple[str, ...] = ()) -> None:
         super().__init__(
@@ -65,12 +65,12 @@ class GatewayProcess(Service):
         self.url = ""
 
     def build_arguments(self) -> list[str]:
-        """The command and its options."""
+        """Build the command and its options."""
         port = [] if self._port is None else ["--port", str(self._port)]
         return [*super().build_arguments(), *port, *self._options]
 
     async def start(self) -> str:
-        """Start it; the line with which it says where it listens."""
+        """Start it and return the line that says where it listens."""
         line = await super().start()
         self.url = line.split()[2].rstrip(",")
         self._port = int(self.url.rpartition(":")[2])
@@ -79,13 +79,13 @@ class GatewayProcess(Service):
 
 @dataclass(frozen=True)
 class RunningServices:
-    """What runs, once everything does."""
+    """The processes that run."""
 
     server: ServerAddress
     worker: int | None = None
     gateway: int | None = None
     url: str | None = None
-    """Of the gateway."""
+    """The address of the gateway."""
 
 
 async def run_up(
@@ -99,7 +99,7 @@ async def run_up(
     say: Say = print,
     welcome: Callable[[Settings, RunningServices], None],
 ) -> None:
-    """Run until SIGTERM or SIGINT. `welcome` is told where everything is."""
+    """Run until SIGTERM or SIGINT. `welcome` is called once everything runs."""
     stopping = stop_on_signals(stop_seconds(settings) + 2 * SERVER_STOP_SECONDS + GATEWAY_STOP_SECONDS)
     adopt_orphans()
     options = ("--verbose",) if verbose else ()
@@ -135,10 +135,7 @@ async def run_up(
 
 
 async def _start_both(worker: WorkerProcess | None, gateway: GatewayProcess | None, say: Say) -> bool:
-    """Side by side. Without a worker nothing works; without a gateway everything but HTTP does.
-
-    So nothing is said of the gateway before the worker is there, and where no worker comes it goes without a word.
-    """
+    """Start both at once. A worker that does not start is an error; a gateway that does not is reported."""
     beside = asyncio.create_task(gateway.start()) if gateway else None
     try:
         if worker:
@@ -159,7 +156,7 @@ async def _start_both(worker: WorkerProcess | None, gateway: GatewayProcess | No
 def _build_children(
     server: EmbeddedServer, worker: WorkerProcess | None, gateway: GatewayProcess | None
 ) -> list[RestartingChild]:
-    """What is to live, the most important first."""
+    """The children to keep alive, the most important first."""
 
     async def start_server() -> str:
         return f"The server answers again at {(await server.restart()).address}."
@@ -183,7 +180,7 @@ def _build_children(
 
 
 def format_greeting(settings: Settings, running: RunningServices) -> str:
-    """Where everything is, and what to try next."""
+    """Format where everything is, and what to try next."""
     where = running.server
     elsewhere = find_environment_address()
     first = [f"  export HOLDFAST_DATA={shlex.quote(str(settings.data))}"] if settings.data != Settings().data else []

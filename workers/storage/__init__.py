@@ -1,1 +1,1 @@
-"""Sweeping the payload store: which payloads histories still need, and removing the rest. Nothing that prints."""
+"""What histories need of what is stored outside them, and removing the rest. Nothing that prints."""

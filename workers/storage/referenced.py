@@ -1,9 +1,9 @@
-"""What the histories of a namespace still need of what is kept outside them: stored payloads, and whole outputs.
+"""What the histories of a namespace need of what is stored outside them: payloads and whole outputs.
 
-Read from every run that the server has, of whatever workflow type, open or closed, with its memo and what its running
-activities said last; and from schedules and activities without a workflow, whose inputs may be stored too. A run that
-begins meanwhile is looked at as well. Payloads are named by references, which are in the clear; outputs are named in
-what payloads say, so these are opened and decrypted. What cannot be opened is a trouble: then nobody knows all.
+Read from every run that the server has, of any workflow type, open or closed, with its memo and its heartbeats, and
+from schedules and standalone activities, whose inputs may be stored too. Runs that start meanwhile are read as well.
+Payloads are named by references, which are not encrypted; outputs are named inside payloads, which are therefore
+decrypted. A payload that cannot be decoded is a problem: then the result is incomplete.
 """
 
 from __future__ import annotations
@@ -34,42 +34,42 @@ from holdfast.util.text import shorten_text
 
 OUTPUT_NAME = re.compile(rb"[0-9a-f]{64}\.[a-z0-9]{2,4}(?![0-9a-z])")
 _CLAIM_NAMES = ("sha256", "key", "object_name")
-"""Where the drivers' claims have the name of what they mean."""
+"""The fields of the drivers' claims that name a payload."""
 _ACTIVITY_QUERY = "ActivityType != 'holdfast.output'"
-"""Activities without a workflow that may have stored anything: those by which workers are asked never do."""
+"""Standalone activities that may have stored a payload; those that ask workers never do."""
 
 Progress = Callable[[int], None]
 
 
 @dataclass
 class NamespaceUsage:
-    """What was found, and what stood in the way of finding everything."""
+    """What a namespace needs, and the problems of finding it."""
 
     stored: set[tuple[str, str]] = field(default_factory=set)
-    """Driver and name of every stored payload that something refers to."""
+    """The driver and the name of every stored payload that is referred to."""
     outputs: set[str] = field(default_factory=set)
-    """Names of whole outputs that anything mentions."""
+    """The names of whole outputs that are mentioned."""
     keys: Counter[str | None] = field(default_factory=Counter)
     """How many payloads each key has encrypted; None for those that are not encrypted."""
     open_keys: Counter[str | None] = field(default_factory=Counter)
-    """The same of what is still running, and of schedules."""
+    """The same of running workflows and of schedules."""
     runs: int = 0
     troubles: list[str] = field(default_factory=list)
     locked: list[str] = field(default_factory=list)
-    """Those of them that are for want of a key: nobody knows which outputs are needed."""
+    """The problems for lack of a key: outputs may be needed that are not known."""
 
 
 class _KeyMissing(PayloadUnreadable):
-    """For want of a key."""
+    """A payload cannot be decrypted for lack of a key."""
 
 
 class NamespaceReader:
-    """Reads a namespace."""
+    """Reads what a namespace needs."""
 
     def __init__(self, client: Client, *, progress: Progress = lambda runs: None) -> None:
         converter = client.data_converter
         if not isinstance(converter, TolerantConverter):
-            raise BadInput("this client has a converter of its own: what its payloads refer to is not known here")
+            raise BadInput("this client has another data converter than Holdfast's, whose references are unknown")
         self._client = client
         self._converter = converter
         self._progress = progress
@@ -77,7 +77,7 @@ class NamespaceReader:
         self.found = NamespaceUsage()
 
     async def read(self) -> NamespaceUsage:
-        """Everything. HoldfastError when the server does not answer to the end."""
+        """Read everything. HoldfastError when the server does not answer to the end."""
         try:
             await self._read_runs()
             await self._read_schedules()
@@ -88,7 +88,7 @@ class NamespaceReader:
         return self.found
 
     async def _read_runs(self) -> None:
-        """Those that were not looked at yet."""
+        """Read the runs that were not read yet."""
         async for run in self._client.list_workflows(page_size=200):
             if run.run_id not in self._seen:
                 self._seen.add(run.run_id)
@@ -146,7 +146,7 @@ class NamespaceReader:
             await self._read_message(f"activity {listed.activity_id!r}", False, found)
 
     async def _list_standalone(self) -> AsyncIterator[Any]:
-        """Activities without a workflow, where the server has such."""
+        """The standalone activities, if the server has any."""
         try:
             async for listed in self._client.list_activities(_ACTIVITY_QUERY, page_size=200):
                 yield listed
@@ -182,7 +182,7 @@ class NamespaceReader:
 
 
 async def read_namespaces(clients: Iterable[Client], *, progress: Progress = lambda runs: None) -> NamespaceUsage:
-    """What several namespaces need together."""
+    """Read what several namespaces need together."""
     whole = NamespaceUsage()
     for client in clients:
         found = await NamespaceReader(client, progress=progress).read()
@@ -197,9 +197,9 @@ async def read_namespaces(clients: Iterable[Client], *, progress: Progress = lam
 
 
 def list_payloads(message: Message) -> Iterator[Payload]:
-    """Every payload in a message of Temporal's that a codec has seen, however deep.
+    """Yield every payload in a message that a codec has encoded, however deep.
 
-    None has seen search attributes and headers, and what Temporal's core notes for itself beside a local activity.
+    Search attributes, headers, and what Temporal's core adds to a local activity are not encoded.
     """
     if isinstance(message, Payload):
         yield message

@@ -1,9 +1,9 @@
-"""Removing what no history needs any more: stored payloads, in the folder and in buckets, and whole outputs.
+"""Removing what no history needs any more: stored payloads in the folder and in buckets, and whole outputs.
 
-First everything is read that is still needed (`referenced`), then what is not among it and old enough is removed. Young
-things stay: a payload is stored before the event is written that names it. Whoever stores the same again makes it
-young again, even under the sweep's hands: a file is set aside, looked at once more, and put back if it was used. An
-output stays as long as the ledger may still tell of it.
+First everything that is needed is read (`referenced`), then what is not among it and is old enough is removed. A
+payload is stored before the event that refers to it, so young ones stay. Storing the same payload again makes it young,
+even during the sweep: a file is renamed, checked once more, and restored if it was used. An output stays as long as the
+ledger may refer to it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 @dataclass
 class SweepResult:
-    """What was found in one place, and what became of it (or would)."""
+    """What was found in one place, and what was removed, or would be."""
 
     place: str
     needed: int = 0
@@ -48,13 +48,13 @@ class SweepResult:
 
     @property
     def is_strange(self) -> bool:
-        """Is nothing here needed by anybody, though there is something old? It may be another server's."""
+        """Whether nothing here is needed although something is old: the place may belong to another server."""
         return self.needed == 0 and self.removed > 0
 
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """What goes by what is needed: everything older that is not among it."""
+    """What is needed, and how old anything else must be to be removed."""
 
     reached: NamespaceUsage
     before: float
@@ -63,19 +63,19 @@ class SweepPlan:
 
     @cached_property
     def needed_outputs(self) -> frozenset[str]:
-        """Names of outputs as models have them, of all that anything mentions."""
+        """The names of needed outputs, as models see them."""
         return frozenset(map(format_output_name, self.reached.outputs))
 
     @classmethod
     def from_usage(
         cls, reached: NamespaceUsage, settings: Settings, *, began: float, grace: float, delete: bool
     ) -> SweepPlan:
-        """A plan from when the reading began: what was stored since may be named by what was read before."""
+        """Build a plan. `began`: when reading began, since anything newer may be needed."""
         return cls(reached, began - grace, began - grace - settings.ledger_days * DAY, delete)
 
 
 def read_clock(folder: Path) -> float:
-    """What time it is, as the clock of this machine and that of the folder's disk both allow."""
+    """Return the earlier of this machine's time and that of the folder's disk."""
     try:
         with tempfile.NamedTemporaryFile(prefix=".new-", dir=folder) as probe:
             return min(time.time(), os.fstat(probe.fileno()).st_mtime)
@@ -84,7 +84,7 @@ def read_clock(folder: Path) -> float:
 
 
 def sweep_payloads(folder: Path, plan: SweepPlan) -> SweepResult:
-    """Stored payloads in a folder, and what a writer or a sweep that was killed left there."""
+    """Sweep stored payloads in a folder, and leftovers of writers and sweeps that were killed."""
     swept = SweepResult(str(folder))
     for path in _list_leftovers(folder):
         _sweep_leftover(path, plan, swept)
@@ -95,7 +95,7 @@ def sweep_payloads(folder: Path, plan: SweepPlan) -> SweepResult:
 
 
 def sweep_outputs(folder: Path, plan: SweepPlan) -> SweepResult:
-    """Whole outputs in a folder, and halves that were never kept."""
+    """Sweep whole outputs in a folder, and unfinished ones."""
     swept = SweepResult(str(folder))
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if _OUTPUT.fullmatch(path.name) or path.name.startswith((".spool-", SWEPT_PREFIX)):
@@ -104,7 +104,7 @@ def sweep_outputs(folder: Path, plan: SweepPlan) -> SweepResult:
 
 
 def sweep_shared(folder: Path, plan: SweepPlan) -> SweepResult:
-    """The same outputs in the folder that hosts share, beside its payloads."""
+    """Sweep the outputs in the folder that hosts share."""
     swept = SweepResult(str(folder / SHARED_FOLDER))
     for path in sorted(folder.glob(f"{SHARED_FOLDER}/*/*")):
         found = _SHARED.fullmatch(path.name.removeprefix(SWEPT_PREFIX))
@@ -118,7 +118,7 @@ def sweep_shared(folder: Path, plan: SweepPlan) -> SweepResult:
 
 
 async def sweep_bucket(buckets: Buckets, namespaces: list[str], plan: SweepPlan) -> SweepResult:
-    """Stored payloads of these namespaces in a bucket."""
+    """Sweep stored payloads of these namespaces in a bucket. StoreUnavailable when it fails."""
     swept = SweepResult(f"{buckets.kind} bucket {buckets.settings.bucket}")
     try:
         async for found in _list_objects(buckets, namespaces, swept):
@@ -141,7 +141,7 @@ async def sweep_bucket(buckets: Buckets, namespaces: list[str], plan: SweepPlan)
 async def _list_objects(buckets: Buckets, namespaces: list[str], swept: SweepResult) -> AsyncIterator[StoredObject]:
     for namespace in namespaces:
         if not _PLAIN_NAME.fullmatch(namespace):
-            swept.problems.append(f"objects of namespace {namespace!r} are not swept: its name is written otherwise")
+            swept.problems.append(f"objects of namespace {namespace!r} are not swept: the bucket encodes its name")
             continue
         async for found in buckets.list_objects(f"v0/ns/{namespace}/"):
             yield found
@@ -164,7 +164,7 @@ def _sweep_file(path: Path, needed: bool, before: float, delete: bool, swept: Sw
 
 
 def _remove_file(path: Path, before: float) -> bool:
-    """Set aside, and removed if nobody has used it since."""
+    """Rename the file, and remove it unless it was used since."""
     aside = path.with_name(SWEPT_PREFIX + path.name)
     os.rename(path, aside)
     if aside.stat().st_mtime >= before:
@@ -175,7 +175,7 @@ def _remove_file(path: Path, before: float) -> bool:
 
 
 def _put_back(aside: Path, path: Path) -> None:
-    """Whoever wrote it anew meanwhile wrote the same."""
+    """Restore a file. One that was written meanwhile has the same content."""
     with suppress(FileExistsError):
         os.link(aside, path)
     aside.unlink()
@@ -187,7 +187,7 @@ def _list_leftovers(folder: Path) -> Iterator[Path]:
 
 
 def _sweep_leftover(path: Path, plan: SweepPlan, swept: SweepResult) -> None:
-    """Half a file of a writer that died; or a file that a sweep set aside and did not live to remove."""
+    """Sweep an unfinished file of a dead writer, or a file that a dead sweep had renamed."""
     name = path.name.removeprefix(SWEPT_PREFIX)
     if path.name.startswith(SWEPT_PREFIX) and (_DRIVERS["files"], name) in plan.reached.stored and plan.delete:
         with suppress(FileNotFoundError):
@@ -199,7 +199,7 @@ def _sweep_leftover(path: Path, plan: SweepPlan, swept: SweepResult) -> None:
 
 
 async def sweep_folders(settings: Settings, plan: SweepPlan) -> list[SweepResult]:
-    """The folders of this host."""
+    """Sweep the folders of this host."""
     work: list[tuple[Callable[[Path, SweepPlan], SweepResult], Path]] = [
         (sweep_payloads, settings.payloads_folder),
         (sweep_shared, settings.payloads_folder),

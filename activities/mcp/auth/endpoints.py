@@ -135,9 +135,9 @@ class ProbeTransport(AuthorizationTransport):
     def __init__(self, server: str, issuer: str | None = None) -> None:
         super().__init__(server, issuer)
         self.wants_authorization: bool | None = None
-        """Does the server want authorization? None as long as it was not asked."""
+        """Whether the server requires authorization; None until it was asked."""
         self.status = 0
-        """What it answered when it was."""
+        """The status of its answer."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Answer the marked request with 401, and send the others."""
@@ -154,9 +154,7 @@ class ProbeTransport(AuthorizationTransport):
                 f"{format_address(request.url)} cannot be reached: {exception_text(error, UNCUT)}"
             ) from None
         self.status = response.status_code
-        """The status of its answer."""
         self.wants_authorization = self.status == 401
-        """Whether the server requires authorization; None until it was asked."""
         return httpx2.Response(401, headers=response.headers.multi_items() if self.wants_authorization else ())
 
 

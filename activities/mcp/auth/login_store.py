@@ -94,10 +94,6 @@ class LoginChange(Protocol):
 class LoginStore(Protocol):
     """Where logins are stored. Every method raises HoldfastError when the store cannot be used."""
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether all hosts share it."""
-
     async def list_names(self) -> list[str]:
         """List the servers that have logins."""
 
@@ -122,8 +118,6 @@ class LoginStore(Protocol):
 
 class LoginFiles:
     """The logins of one host: files of a folder."""
-
-    is_shared = False
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -67,8 +67,6 @@ _NAMES = "SELECT name FROM holdfast_logins WHERE login IS NOT NULL ORDER BY name
 class SharedLogins:
     """The logins in the database that the setting `ledger` names. It connects when it is first used."""
 
-    is_shared = True
-
     def __init__(self, setting: str, seals: Seals) -> None:
         self._setting = setting
         self._seals = seals

@@ -81,7 +81,7 @@ class Connection:
         self.gone = asyncio.Event()
         self.reason = ""
         self.broken = False
-        """Did it end though nobody had closed it?"""
+        """It ended without being closed."""
         self.calls = 0
         """How many requests are under way."""
         self.eliciting = ElicitationHandler(name, resolved.secrets)
@@ -274,7 +274,6 @@ class Connection:
         """Mark it as ended; the first reason counts."""
         if not self.gone.is_set():
             self.broken = not self._closing.is_set()
-            """It ended without being closed."""
             self.reason = shorten_text(self._resolved.secrets.hide(reason), 1_000)
             self.gone.set()
 

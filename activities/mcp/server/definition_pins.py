@@ -42,7 +42,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class PinnedDefinition(Data):
-    """A definition that calls have gone by, and since when."""
+    """A definition under which calls have run, and since when."""
 
     definition: Definition
     since: AwareDatetime

@@ -68,12 +68,12 @@ class Server:
         self.state: ServerState
         self.problem: str | None
         self.definitions: Mapping[str, Definition] = {}
-        """Its tools as it last listed them, by its own names for them. They stay while it is away."""
+        """The tools of its last list, by their own names. They stay while it is disconnected."""
         self.left_out: tuple[str, ...] = ()
         self.remarks: tuple[str, ...] = ()
         """Settings that match none of its tools."""
         self.offered_kinds: frozenset[str] = frozenset()
-        """What it has beside tools."""
+        """Which of `resources` and `prompts` it has."""
         self._on_change = on_change
         self._prepare = prepare
         self._authorize = authorize
@@ -110,9 +110,7 @@ class Server:
         """Set the tools that it had when it was last connected; its own list replaces them."""
         fit = (one for one in definitions if self.secrets.hide(one.name) == one.name)
         self.definitions = {one.name: one for one in fit if is_wanted(one, self.settings)}
-        """The tools of its last list, by their own names. They stay while it is disconnected."""
         self.offered_kinds = offers
-        """Which of `resources` and `prompts` it has."""
 
     def start(self) -> None:
         """Start the task that looks after it."""

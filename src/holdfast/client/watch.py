@@ -101,7 +101,7 @@ class _TurnFeed:
         self._executing: set[str] = set()
         self._thinking = False
         self._earlier: str | None = None
-        """The run of the turn, before its last one, whose events are being taken in."""
+        """The earlier run of the turn whose events are being read."""
         self._tasks = [asyncio.create_task(self._poll_history()), asyncio.create_task(self._follow_turn())]
 
     async def close(self) -> None:
@@ -178,7 +178,6 @@ class _TurnFeed:
         if self._earlier is None:
             return page
         self._earlier = self._earlier if page.more else None
-        """The earlier run of the turn whose events are being read."""
         return page.model_copy(update={"more": True, "finished": False})
 
     async def _ask_run(self, run_id: str | None) -> EventPage:

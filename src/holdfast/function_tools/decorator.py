@@ -1,4 +1,4 @@
-"""Tools from functions: `@tool` makes one from a typed function, its schema from the signature and the docstring.
+"""`@tool` makes a tool from a typed function; its schema comes from the signature and the docstring.
 
     @tool(effect=Effect.READ)
     def count_words(text: str, least: int = 1) -> int:
@@ -10,9 +10,9 @@
         \"\"\"
         return sum(len(word) >= least for word in text.split())
 
-An `async` function runs on the worker's event loop, any other in a thread of its own, which cannot be stopped: a stop
-waits for it. A parameter annotated `Run` or `Run | None` is not the model's: it is given the run. A call asks for
-approval unless the function merely reads; `confirm` says otherwise.
+An `async` function runs on the worker's event loop, any other in a thread of its own. A thread cannot be stopped, so a
+stop waits for it. A parameter annotated `Run` or `Run | None` is not the model's: it gets the run. A call asks for
+approval unless the function merely reads; `confirm` changes that.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PARTS = (TextPart, DataPart, BlobPart)
 
 
 class ToolTraits(TypedDict, total=False):
-    """The options of a tool that are attributes of `Tool`, where their meaning stands."""
+    """The options of a tool that are attributes of `Tool`, where they are explained."""
 
     display_name: str | None
     interrupt: Interrupt
@@ -117,7 +117,7 @@ def tool(
 
 
 class FunctionTool(Tool):
-    """A tool made from a function. Calling it calls the function."""
+    """A tool made from a function, by `@tool`. Calling it calls the function."""
 
     checks_quickly = True
 
@@ -151,11 +151,11 @@ class FunctionTool(Tool):
             setattr(self, trait, value)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The function itself."""
+        """Call the function."""
         return self.function(*args, **kwargs)
 
     def build(self, arguments: BaseModel, workspace: Path) -> Invocation:
-        """Bind the arguments."""
+        """Bind checked arguments."""
         fields = type(arguments).model_fields
         return _FunctionInvocation(self, {str(field.alias): getattr(arguments, name) for name, field in fields.items()})
 
@@ -195,9 +195,9 @@ class _FunctionInvocation(Invocation):
 
 
 def build_result(made: object) -> Result:
-    """What a function gave back, as a result: text as text, bytes and parts as parts, what JSON can say as data.
+    """Build a result from what a function returned: text, parts and bytes as they are, other values as data.
 
-    The call has run by now: whatever it gave back, it is a result.
+    The call has run, so every value becomes a result.
     """
     if isinstance(made, Result):
         return made
@@ -220,7 +220,7 @@ def build_result(made: object) -> Result:
 
 
 async def run_in_thread(function: Function, arguments: Mapping[str, Any]) -> Any:
-    """Call a function in a thread of its own, and wait for its end even when stopped: nobody can stop a thread."""
+    """Call a function in a thread, and wait for its end even when cancelled: a thread cannot be stopped."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
     context = contextvars.copy_context()

@@ -1,4 +1,4 @@
-"""The parameters of a function as a model: from its signature, its types and its docstring."""
+"""The parameters of a function as a pydantic model: from its signature, its types and its docstring."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ Function = Callable[..., Any]
 
 
 class Signature(NamedTuple):
-    """What a function says of itself."""
+    """What a function declares."""
 
     description: str
     parameters: type[BaseModel]
     """What a model gives. Each field has the parameter's name as its alias."""
     runs: tuple[str, ...]
-    """Parameters that are given the run."""
+    """The parameters that get the run."""
 
 
 def read_signature(function: Function) -> Signature:
-    """Read a function; BadInput when its parameters cannot be a model's."""
+    """Read the signature of a function. BadInput when it cannot be that of a tool."""
     documented = _parse_docstring(inspect.getdoc(function) or "")
     parameters, runs = _build_parameters(function, documented)
     return Signature(_join_description(documented), parameters, runs)
 
 
 def _parse_docstring(text: str) -> docstring_parser.Docstring:
-    """What a docstring says. One that the parser stumbles over is a description, and no more."""
+    """Parse a docstring. One that the parser fails on is all description."""
     try:
         return docstring_parser.parse(text)
     except Exception:
@@ -51,7 +51,7 @@ def _join_description(documented: docstring_parser.Docstring) -> str:
 def _build_parameters(
     function: Function, documented: docstring_parser.Docstring
 ) -> tuple[type[BaseModel], tuple[str, ...]]:
-    """The model of a function's parameters, and the names of those that are given the run."""
+    """The model of the parameters, and the names of those that get the run."""
     told = {item.arg_name: item.description or "" for item in documented.params}
     hints = _resolve_hints(function)
     fields: dict[str, Any] = {}
@@ -84,7 +84,7 @@ def _inspect_function(function: Function) -> inspect.Signature:
 
 
 def _resolve_hints(function: Function) -> dict[str, Any]:
-    """The types of the parameters. What it returns may be a type that only a type checker knows."""
+    """The types of the parameters. The return type may be known only to a type checker."""
     written = {name: hint for name, hint in inspect.get_annotations(function).items() if name != "return"}
     known = getattr(inspect.unwrap(function), "__globals__", {})
     try:

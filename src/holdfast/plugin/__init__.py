@@ -1,1 +1,1 @@
-"""One plugin for client, worker and replayer: it puts activities, workflows and payloads together. No command line."""
+"""One plugin for client, worker and replayer: it composes activities, workflows and payloads. No command line."""

@@ -1,8 +1,8 @@
-"""The task queues that a process polls beside the one it shares with all workers.
+"""The task queues that a process polls beside the one that it shares with all workers.
 
-One is its own: there it is asked what its calls put out, by a Temporal activity without a workflow, so no turn's
-history grows by it. Answers are small enough to travel as they are. The other is its host's, shared by the workers that
-have the same data folder, now and after a crash: there run the calls that live on the host.
+One is the process's own: there it is asked for the output of its calls, by standalone activities, so no history grows;
+the answers are small enough not to be stored outside. The other is the host's, shared by the workers on the same data
+folder, now and after a crash: there run the calls that are bound to the host.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ from holdfast.util.findings import Finding, ok
 
 
 def build_process_queue(task_queue: str) -> str:
-    """A task queue that only this process polls."""
+    """Build the name of a task queue that only this process polls."""
     return f"{task_queue}-process-{uuid4().hex}"
 
 
 def build_host_queue(task_queue: str, file: Path) -> str:
-    """The task queue of this host, by the name that is kept in a file of its data folder."""
+    """Build the name of this host's task queue, from the id in a file of its data folder, which is created if
+    missing.
+    """
     with suppress(FileExistsError):
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         _write_new(file, uuid4().hex)
@@ -40,7 +42,7 @@ def build_host_queue(task_queue: str, file: Path) -> str:
 
 
 def read_host_name(file: Path) -> str:
-    """The name that a file holds; BadInput when it does not."""
+    """Read the id of a host. BadInput when the file does not hold one."""
     name = file.read_text(errors="replace").strip()
     if not re.fullmatch("[0-9a-f]{32}", name):
         raise BadInput(f"{file} does not hold a host's name any more: remove it, once no command runs here")
@@ -48,7 +50,7 @@ def read_host_name(file: Path) -> str:
 
 
 def _write_new(file: Path, text: str) -> None:
-    """Whole or not at all, and only if there is none."""
+    """Write the whole file, and only if there is none."""
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     draft.touch(mode=0o600)
     draft.write_text(text)
@@ -59,7 +61,7 @@ def _write_new(file: Path, text: str) -> None:
 
 
 class HostWorker:
-    """The workers of a process for its own queue and its host's. They live while any worker of the process does."""
+    """The workers of a process for these two queues. They live while any worker of the process does."""
 
     def __init__(self, live: LiveRuns) -> None:
         self._live = live
@@ -82,7 +84,7 @@ class HostWorker:
                 await self._stop_workers()
 
     async def drain(self) -> None:
-        """Take up no more calls that live here; those that run get their grace. What they put out is still told."""
+        """Start no more calls of the host; running ones get their grace. Their output is still answered."""
         await asyncio.gather(*(worker.shutdown() for worker in self._workers[1:]))
 
     def _build_output_worker(self, client: Client) -> Worker:
@@ -104,7 +106,7 @@ class HostWorker:
 
 
 class HostOptions(NamedTuple):
-    """How calls that live on a host are run."""
+    """How calls of the host are run."""
 
     queue: str
     activities: Sequence[Callable[..., Any]]
@@ -126,14 +128,14 @@ def _build_execution_worker(client: Client, options: HostOptions) -> Worker:
 
 
 def _build_plain_client(client: Client) -> Client:
-    """The same connection and encoding, without our plugin."""
+    """A client on the same connection and codec, without our plugin."""
     config: ClientConfig = client.config(active_config=True)
     config["plugins"] = []
     return Client(**config)
 
 
 def check_host(file: Path) -> Iterator[Finding]:
-    """Which host the workers of a data folder are, by its file; BadInput when that is damaged."""
+    """Find out which host the workers of a data folder are. BadInput when its file is damaged."""
     if file.exists():
         yield ok(f"workers with this data folder are host {read_host_name(file)}")
     else:

@@ -1,9 +1,9 @@
 """Other workers on the same task queue: do they have the same tools, rules and hooks?
 
-Temporal hands a task to any worker of its queue. Where two of them differ, a call is judged by one and runs on the
-other, or finds no tool of its name, as chance has it. So every worker marks its identity with a digest of what it has,
-and looks at the marks of those that poll beside it: at its start and once a minute. What it finds is logged, and told
-to calls whose tool it does not have.
+Temporal gives a task to any worker of its queue. If two of them differ, a call is judged by one and runs on the other,
+or does not find its tool, by chance. So every worker adds a digest of what it has to its identity, and compares the
+identities of the others at its start and once a minute. Differences are logged, and mentioned to calls whose tool is
+missing.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from temporalio.service import RPCError
 
 LOOK_EVERY = timedelta(minutes=1)
 ALIVE_WITHIN = timedelta(seconds=75)
-"""Since its last poll, which takes a minute at most. The server lists a poller for five minutes after its last poll."""
+"""How old a poll may be. A poll lasts up to a minute; the server lists a poller for five minutes."""
 _MARK = re.compile(r" tools:([0-9a-f]{8})$")
 _LOGGER = logging.getLogger(__name__)
 
 
 class Neighbours:
-    """The workers that poll one task queue beside ours and differ from it."""
+    """The workers on one task queue that differ from ours."""
 
     def __init__(self, task_queue: str, digest: str) -> None:
         self._task_queue = task_queue
         self._digest = digest[:8]
         self.different: tuple[str, ...] = ()
-        """Their identities, as of the last look."""
+        """Their identities, as of the last check."""
 
     def mark_identity(self, identity: str) -> str:
-        """The identity of our worker: the given one, with the digest of its tools, rules and hooks."""
+        """Add the digest of tools, rules and hooks to the identity of our worker."""
         return f"{_MARK.sub('', identity)} tools:{self._digest}"
 
     def explain_missing_tool(self) -> str:
-        """For a call whose tool is not here: who may have it. Empty when nobody else is known."""
+        """Explain who may have a tool that is missing here; empty when no other worker is known."""
         if not self.different:
             return ""
         return (
@@ -51,8 +51,7 @@ class Neighbours:
         )
 
     async def watch(self, client: Client) -> None:
-        """Look at the queue again and again until cancelled, and log what changes. A server that does not say is asked
-        again later."""
+        """Check the queue every minute until cancelled, and log changes."""
         while True:
             try:
                 found = await self._find_different(client)
@@ -70,7 +69,9 @@ class Neighbours:
             await asyncio.sleep(LOOK_EVERY.total_seconds())
 
     async def _find_different(self, client: Client) -> tuple[str, ...]:
-        """The identities of those that differ. Workers without a mark are none of ours; of other versions, replaced."""
+        """The identities that differ. Workers without a mark are not Holdfast's; those of other versions are being
+        replaced.
+        """
         answer = await client.workflow_service.describe_task_queue(
             DescribeTaskQueueRequest(
                 namespace=client.namespace,
@@ -92,6 +93,6 @@ class Neighbours:
 
 
 def _is_gone(identity: str) -> bool:
-    """Is it a process of this host that has ended? The server still lists a worker that was just replaced."""
+    """Whether it was a process of this host that has ended: the server still lists a worker that was just replaced."""
     found = re.match(rf"(\d+)@{re.escape(socket.gethostname())} ", identity)
     return found is not None and not os.path.exists(f"/proc/{found[1]}") and os.path.exists("/proc/self")

@@ -71,18 +71,18 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 
 HOST_GRACE = timedelta(seconds=3)
-"""What a running call that lives on the host gets to finish by itself when its worker ends, unless settings say."""
+"""How long a call of the host may run on when its worker ends, unless the settings say otherwise."""
 SWEEP_EVERY = timedelta(days=1)
-"""How often a worker forgets what is known of old calls: it may be up for months."""
+"""How often a worker removes old entries: it may run for months."""
 STICKY_TIMEOUT = timedelta(seconds=3)
 """How long a turn waits for a dead worker that had it in its cache."""
 
 
 def _build_version(settings: Settings) -> WorkerDeploymentConfig | None:
-    """Which version of the code our workers are: what begins on it stays with it. Not said of the workflows themselves,
-    since the server refuses a worker without a version that says so.
+    """The version of our workers: what starts on it stays with it. It is not set on the workflows themselves, because
+    the server refuses a worker without a version that does.
 
-    Queues of hosts and processes have no versions: a call that waits there is for whoever lives there.
+    Queues of hosts and processes have no versions: a call there must run there.
     """
     name, build = settings.deployment.name, settings.deployment.build
     if build is None:
@@ -100,7 +100,12 @@ class _QueueOfWorkers(NamedTuple):
 
 
 class HoldfastPlugin(SimplePlugin):
-    """Everything Temporal needs to know of Holdfast. `tools` are added to the built-in ones."""
+    """The Temporal plugin of Holdfast: pass it to `Client.connect`, and workers of that client run turns and sessions.
+
+    `settings` are those of this process; None reads none and uses the defaults. `tools` are added to the built-in ones.
+    What is wrong with the settings (a key, a rule, a hook, a tool) raises BadInput when it is first needed: at the
+    latest when a worker is made.
+    """
 
     def __init__(self, settings: Settings | None = None, *, tools: Iterable[Tool] = ()) -> None:
         self.settings = settings or Settings()
@@ -119,19 +124,19 @@ class HoldfastPlugin(SimplePlugin):
 
     @cached_property
     def keyring(self) -> Keyring:
-        """The keys that payloads are encrypted with; BadInput when one cannot be had, and then nothing runs."""
+        """The keys that payloads are encrypted with. BadInput when one is unusable."""
         return load_keyring(self.settings)
 
     @cached_property
     def signer(self) -> Signer | None:
-        """Signs decisions with the key of the data folder; None where there is none."""
+        """The signer with the key of the data folder; None without one."""
         return find_owner_signer(self.settings)
 
     @cached_property
     def registry(self) -> Registry:
         """The tools of this process. Loading them may run commands and other people's code, so only workers do it.
 
-        From here on no command gets a variable that the settings refer to for something else.
+        From then on commands do not get the variables that the settings refer to for other purposes.
         """
         withhold_variables(
             *self.settings.models.key_variables, *self.settings.storage.secret_variables, *self.servers.secret_variables
@@ -140,39 +145,41 @@ class HoldfastPlugin(SimplePlugin):
 
     @cached_property
     def servers(self) -> McpServers:
-        """The MCP servers of this process. They are connected while a worker runs."""
+        """The MCP servers of this process, connected while a worker runs."""
         folder = self.settings.mcp_tools_folder
         return McpServers(self.settings.mcp, folder, authorize=self.authorizing)
 
     @cached_property
     def authorizing(self) -> LoginAuthorizer:
-        """The logins at MCP servers: of this host, or of all that share a ledger."""
+        """The logins at MCP servers: of this host, or of all hosts that share a ledger."""
         return LoginAuthorizer(open_login_store(self.settings, self.keyring))
 
     @cached_property
     def policy(self) -> Policy:
-        """The rules of this process; BadInput when a file of them is not right, and then nothing runs."""
+        """The rules of this process. BadInput for an invalid policy file."""
         return load_policy(list_sources(self.settings))
 
     @cached_property
     def models(self) -> Models:
-        """The models that this process asks. Packages of providers are loaded with it, and take a second."""
+        """The models of this process. Importing the packages of providers takes a second."""
         from holdfast.activities.models.providers import Models
 
         return Models(self.settings.models)
 
     @cached_property
     def saved(self) -> SavedGrants | AllGrants:
-        """The answers that were given for good: of this host, and of a ledger that is shared."""
+        """The saved grants of this host, and those of a shared ledger."""
         return open_saved_grants(self.settings, self.keyring)
 
     @cached_property
     def ledger(self) -> Ledger:
-        """What is known of calls that must not run twice."""
+        """The ledger of calls that must not run twice."""
         return open_ledger(self.settings)
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
-        """Add workflows, activities and the options that make stopping quick and recovery fast."""
+        """Add workflows and activities, and options by which stops and recovery are fast. BadInput for invalid
+        settings.
+        """
         config = super().configure_worker(config)
         self.observing.start_observing(config["client"])
         ours = self.build_activities(config["client"], config["task_queue"])
@@ -190,10 +197,10 @@ class HoldfastPlugin(SimplePlugin):
         return config
 
     def build_activities(self, client: Client, task_queue: str | None = None) -> list[Callable[..., object]]:
-        """What a worker of a task queue runs, with this process's tools, policy, hooks and approvers.
+        """Build the activities of a worker, with the tools, rules, hooks and approvers of this process.
 
-        BadInput if one is wrong. The queue is the worker's own, whatever the settings say: workers on other queues may
-        have other tools and rules on the same data folder, and must not get each other's calls.
+        BadInput when one of them is invalid. The task queue is the worker's own, whatever the settings say: workers on
+        other queues may have other tools and rules on the same data folder, and must not get each other's calls.
         """
         queue = task_queue or self.settings.task_queue
         on_host = build_host_queue(queue, self.settings.host_file)
@@ -228,7 +235,7 @@ class HoldfastPlugin(SimplePlugin):
         return [tools.validate, tools.execute, asking.request_reply, asking.compact_conversation]
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
-        """Answer what this process is asked while it runs calls, and run those that live on this host."""
+        """Run a worker with what belongs to it: the host's queues, MCP servers, telemetry, sweeping."""
         lift_deadlock_limit(worker)
         await ensure_search_attributes(worker.client)
         queue = self._queues[worker.task_queue]
@@ -263,7 +270,7 @@ class HoldfastPlugin(SimplePlugin):
 
     @asynccontextmanager
     async def _resting(self) -> AsyncIterator[None]:
-        """Connections to the ledger's database are closed afterwards; whoever needs one again opens it."""
+        """Close the connections to the ledger's database at the end of the block."""
         try:
             yield
         finally:
@@ -271,7 +278,7 @@ class HoldfastPlugin(SimplePlugin):
                 await kept.disconnect()
 
     async def drain(self) -> None:
-        """Take up no more calls that live here: beside the worker's own shutdown, so that both take one time."""
+        """Start no more calls of the host. Call it with the worker's shutdown, so that both grace periods overlap."""
         await asyncio.gather(*(queue.host.drain() for queue in self._queues.values()))
 
     @property
@@ -284,7 +291,7 @@ class HoldfastPlugin(SimplePlugin):
         return HOST_GRACE if seconds is None else timedelta(seconds=seconds)
 
     async def _check_commands(self) -> None:
-        """BadInput when they are to run in a sandbox that cannot be had. What threatens them is said."""
+        """BadInput when the configured sandbox is not available. Logs what may end commands with their worker."""
         sandbox = open_sandbox(self.settings)
         if sandbox and (why := await sandbox.explain_missing()):
             kind = self.settings.tools.shell.sandbox
@@ -297,7 +304,7 @@ class HoldfastPlugin(SimplePlugin):
             _LOGGER.info("Commands outlive their worker, but %s", placement.note)
 
     async def _sweep_repeatedly(self) -> None:
-        """Forget what nobody will ask about any more, now and again and again."""
+        """Remove old entries of the ledger and of commands, once a day."""
         while True:
             await self._sweep_once()
             await asyncio.sleep(SWEEP_EVERY.total_seconds())
@@ -309,4 +316,4 @@ class HoldfastPlugin(SimplePlugin):
             if runs := open_runs(self.settings):
                 await runs.sweep(kept.total_seconds())
         except (HoldfastError, OSError) as error:
-            _LOGGER.warning("What is known of old calls was not swept: %s", Redacted(error))
+            _LOGGER.warning("Old entries of the ledger were not removed: %s", Redacted(error))

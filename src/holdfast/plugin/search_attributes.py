@@ -1,6 +1,6 @@
-"""The search attributes of turns on a Temporal server: which are missing, and registering them.
+"""The search attributes of turns: which are missing on a Temporal server, and registering them.
 
-A turn that sets an attribute nobody registered fails its task for ever, so every worker makes sure of them first.
+A turn that sets an unregistered attribute fails its workflow task for ever, so every worker checks them first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.errors import HoldfastError, ServerUnavailable
 from holdfast.names import DEADLINE_ATTRIBUTE, STATE_ATTRIBUTE, TOOLS_ATTRIBUTE
 
 APPEAR_SECONDS = 15.0
-"""How long a new search attribute may take to be known everywhere in the server."""
+"""How long a new search attribute may take until the whole server knows it."""
 
 _TYPES = {
     SearchAttributeIndexedValueType.KEYWORD: ("Keyword", IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD),
@@ -27,16 +27,13 @@ _TYPES = {
 }
 _KEYS = (STATE_ATTRIBUTE, TOOLS_ATTRIBUTE, DEADLINE_ATTRIBUTE)
 ATTRIBUTES: Mapping[str, str] = {key.name: _TYPES[key.indexed_value_type][0] for key in _KEYS}
-"""The search attributes a turn sets, with their types as the `temporal` command names them."""
+"""The search attributes of a turn, with their types as the `temporal` command names them."""
 _WIRE = {key.name: _TYPES[key.indexed_value_type][1] for key in _KEYS}
 _NOT_ALLOWED = {RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.UNAUTHENTICATED}
 
 
 async def ensure_search_attributes(client: Client) -> None:
-    """Register what is missing. HoldfastError with the command to run when that is not allowed.
-
-    A turn that sets an attribute nobody registered fails its task for ever, so nothing starts without them.
-    """
+    """Register missing attributes. HoldfastError, with the command to run, when that is not allowed."""
     missing = await list_missing_attributes(client)
     if not missing:
         return
@@ -58,7 +55,7 @@ async def ensure_search_attributes(client: Client) -> None:
 
 
 async def list_missing_attributes(client: Client) -> list[str]:
-    """Those that nobody has registered; HoldfastError when one has another type."""
+    """List the unregistered attributes. HoldfastError when one has another type."""
     try:
         listed = await client.operator_service.list_search_attributes(
             ListSearchAttributesRequest(namespace=client.namespace)
@@ -76,7 +73,7 @@ async def list_missing_attributes(client: Client) -> list[str]:
 
 
 async def _list_missing_by_query(client: Client) -> list[str]:
-    """Where attributes may not be listed: one that a query cannot name is missing."""
+    """Where attributes may not be listed: one that a query cannot use is missing."""
     missing = []
     for name in ATTRIBUTES:
         try:
@@ -103,7 +100,7 @@ def _build_instruction(namespace: str, missing: list[str], error: RPCError | Non
 
 
 def format_add_commands(namespace: str, missing: list[str]) -> str:
-    """The commands that register them."""
+    """Format the commands that register attributes."""
     options = " ".join(f"--name {name} --type {ATTRIBUTES[name]}" for name in missing)
     on_cloud = " ".join(f"--sa {name}={ATTRIBUTES[name]}" for name in missing)
     return (

@@ -1,9 +1,8 @@
-"""Telemetry of a process: an interceptor that counts turns and calls, and a gauge of open turns.
+"""Telemetry of a process: an interceptor that counts turns and calls, and gauges of open turns.
 
-It is the client's, so that every worker of the process has it, those of its host's queues too.
-
-A worker knows only the turns that it has in its cache, and a turn that waits for a week is in nobody's. The server's
-visibility knows all of them, some moments late. Every worker asks for itself and all say the same: take the greatest.
+The interceptor is the client's, so every worker of the process has it, those of the host's queue too. A worker knows
+only the turns in its cache, but the server's visibility knows all of them, with some delay. Every worker queries it,
+and all report the same numbers: take the maximum.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ RPC_TIMEOUT = timedelta(seconds=5)
 
 
 async def keep_counting(client: Client, task_queue: str, show: Callable[[str, int], None]) -> None:
-    """Until it is cancelled. What cannot be asked for stays as it was."""
+    """Query the number of open turns until cancelled. A query that fails changes nothing."""
     live = f"WorkflowType = '{TURN_WORKFLOW}' AND ExecutionStatus = 'Running' AND TaskQueue = {_quote_text(task_queue)}"
     asked = {LIVE_TURNS: live, WAITING_TURNS: f"{live} AND HoldfastState = 'awaiting_approval'"}
     while True:
@@ -65,11 +64,11 @@ def _quote_text(text: str) -> str:
 
 
 TOOLS_COUNTED = 1_000
-"""Different tools that are counted by name: servers may name theirs anew as often as they like."""
+"""Tools that are counted by name: a server may rename its tools as often as it likes."""
 
 
 class Instruments:
-    """The instruments of a process."""
+    """The metric instruments of a process."""
 
     def __init__(self, meter: MetricMeter) -> None:
         self._counters = {name: meter.create_counter(name, about) for name, about in COUNTERS.items()}
@@ -80,15 +79,15 @@ class Instruments:
         self._tools: set[str] = set()
 
     def expect_tools(self, tools: Iterable[str]) -> None:
-        """Begin at nothing where the first one matters: what was never counted cannot be seen to rise."""
+        """Start counters at zero: the first increase of a series cannot be seen otherwise."""
         self.count_measurements(list_zero_series(tools))
 
     def set_gauge(self, name: str, value: int) -> None:
-        """How many there are now."""
+        """Set a gauge."""
         self._gauges[name].set(value)
 
     def count_measurements(self, found: Iterable[Measurement]) -> None:
-        """Add what was measured."""
+        """Add measurements."""
         for name, value, labels in found:
             bounded = self._bound_labels(labels) if "tool" in labels else labels
             if name in self._counters:
@@ -104,7 +103,7 @@ class Instruments:
 
 
 class TelemetryInterceptor(client.Interceptor, worker.Interceptor):
-    """Observes what the workers of a process do."""
+    """Observes the workers of a process."""
 
     def __init__(self, settings: TelemetrySettings) -> None:
         self._settings = settings
@@ -115,12 +114,12 @@ class TelemetryInterceptor(client.Interceptor, worker.Interceptor):
         """Workflows run in several threads."""
         self._users = 0
         self.worker = ""
-        """Who the workers of this process are, to Temporal."""
+        """The identity of the workers of this process."""
 
     def start_observing(self, client_used: client.Client) -> None:
-        """From now on, workers of this client are observed as the settings say; BadInput where that cannot be.
+        """Observe workers of this client from now on, as the settings say. BadInput when that is not possible.
 
-        What is counted goes where the client's runtime takes it, and nowhere when that takes nothing.
+        Metrics go to the meter of the client's runtime, and nowhere if it has none.
         """
         self.worker = client_used.identity
         meter = (client_used.service_client.config.runtime or Runtime.default()).metric_meter
@@ -131,7 +130,7 @@ class TelemetryInterceptor(client.Interceptor, worker.Interceptor):
 
     @asynccontextmanager
     async def observe_worker(self, client_used: client.Client, task_queue: str) -> AsyncIterator[None]:
-        """While a worker runs. What is left is sent at its end, if that can be done in a moment."""
+        """Count open turns during the block. The remaining spans are sent at its end."""
         self._users += 1
         looking = (
             asyncio.create_task(keep_counting(client_used, task_queue, self.counting.set_gauge))
@@ -153,19 +152,19 @@ class TelemetryInterceptor(client.Interceptor, worker.Interceptor):
             self.counting.count_measurements([Measurement(SPANS_LOST, spans, {})])
 
     def build_observer(self) -> Observer | None:
-        """What workflows are given; None when nobody wants to know anything."""
+        """Build what workflows report to; None when nothing is observed."""
         if self.counting is None and self.sink is None:
             return None
         return Observer(self._count_once, self._send_spans if self.sink else None, self._settings.content)
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
-        """Tell of attempts."""
+        """Observe attempts of activities."""
         return ObservedActivity(next, self.sink.put if self.sink else None, self.worker)
 
     def workflow_interceptor_class(
         self, input: WorkflowInterceptorClassInput
     ) -> type[WorkflowInboundInterceptor] | None:
-        """Tell of turns and sessions."""
+        """Observe turns and sessions."""
         input.unsafe_extern_functions[OBSERVER] = self.build_observer
         return ObservedWorkflow
 

@@ -65,10 +65,6 @@ class GatheredRuns:
         """Whether it is a turn or a session."""
         return "session" if self.runs[0].type == SESSION_WORKFLOW else "turn"
 
-    def list_runs(self, workflow: str) -> tuple[Run, ...]:
-        """List the runs of one workflow."""
-        return tuple(run for run in self.runs if run.workflow == workflow)
-
 
 def build_run(events: Sequence[HistoryEvent], workflow: str | None = None) -> Run:
     """Build a run from its history. BadInput when it is not one of a turn or session."""

@@ -21,9 +21,9 @@ from temporalio.exceptions import ApplicationError
 from holdfast.activities.models.failures import build_model_failure
 from holdfast.activities.models.model_request import request_response
 from holdfast.activities.models.providers import Models
-from holdfast.activities.models.tool_names import ToolNames
 from holdfast.activities.models.transcript import (
     CUT_OFF_TEXT,
+    ToolNames,
     build_call,
     build_messages,
     build_model_reply,
@@ -196,7 +196,7 @@ async def test_nobody_there_is_a_failure_that_may_be_tried_again(asking: Asking)
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("claude", "say provider:model"),
+        ("claude", "use provider:model"),
         ("nonsense:x", "Unknown model"),
         ("openai:gpt-5", "OPENAI_API_KEY"),
         ("keyed:x", "needs its key in MISSING_KEY"),

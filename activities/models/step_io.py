@@ -1,7 +1,7 @@
-"""Conversations on their way from turns and sessions to the model: in pages, and only what is new since the last step.
+"""What a model step reads from its turn, and what it sends to it. Importing this imports no provider package.
 
-A worker keeps what it has fetched, so that a step asks for the few messages since the one before, and the whole comes
-again only where another worker took that (S42).
+A conversation is fetched in pages. A worker caches it, so that a step fetches only what is new since the one before; it
+is fetched whole where another worker took that step (S42).
 """
 
 from __future__ import annotations
@@ -12,18 +12,21 @@ from dataclasses import dataclass, field
 from temporalio.client import Client
 
 from holdfast.client.queries import query_turn
+from holdfast.domain.calls.call import CallRequest
 from holdfast.domain.conversation.compaction import build_model_messages
 from holdfast.domain.conversation.messages import Conversation, ConversationMessage, ConversationPage, ModelChoice
+from holdfast.domain.turn.activity_io import ModelStepInput
+from holdfast.domain.turn.update_bodies import AddCalls
 
 MAX_KNOWN = 100
-"""Conversations that are kept, those last asked for."""
+"""Conversations in the cache, the last used ones."""
 FETCH_SECONDS = 60.0
-"""How long one page may take: a session that is not in any worker's memory is replayed first."""
+"""How long a page may take: a session that no worker has cached is replayed first."""
 
 
 @dataclass
 class _KnownMessages:
-    """What was fetched of a turn's or a session's messages."""
+    """The cached messages of a turn or a session."""
 
     epoch: int | None = None
     messages: list[ConversationMessage] = field(default_factory=list)
@@ -32,21 +35,21 @@ class _KnownMessages:
 
 @dataclass(frozen=True)
 class FetchedConversation:
-    """What a model is told, and how much of it the session said."""
+    """What a model is told, and how many messages of it are the session's."""
 
     conversation: Conversation
     session: int
 
 
 class ConversationCache:
-    """Those that this worker has fetched."""
+    """The conversations that this worker has fetched."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._known: OrderedDict[tuple[str, str | None], _KnownMessages] = OrderedDict()
 
     async def fetch(self, turn_id: str, run_id: str | None) -> FetchedConversation:
-        """What the model of a turn is told now."""
+        """Fetch what the model of a turn is told now. RPCError when the turn cannot be queried."""
         own, about = await self._fetch_messages(turn_id, run_id, run_id)
         assert about, "only a turn with a model takes a step"
         session = (await self._fetch_messages(about.session, None, about.session_run))[0] if about.session else []
@@ -56,7 +59,7 @@ class ConversationCache:
     async def _fetch_messages(
         self, workflow_id: str, run_id: str | None, known_by: str | None
     ) -> tuple[list[ConversationMessage], Conversation | None]:
-        """What one run, or the last, says; `known_by` tells apart what had the same id at another time."""
+        """Fetch the messages of one run, or of the last. `known_by` separates workflows that had the same id."""
         key = (workflow_id, known_by)
         known = self._known.setdefault(key, _KnownMessages())
         self._known.move_to_end(key)
@@ -83,3 +86,20 @@ class ConversationCache:
         if about and known.model:
             about = about.model_copy(update={"model": known.model})
         return list(known.messages), about
+
+
+class CallStream:
+    """Sends the calls of a reply to the turn while the reply is being written, if the turn streams (S11)."""
+
+    def __init__(self, client: Client, turn_id: str, run_id: str | None, step: ModelStepInput) -> None:
+        self._turn = client.get_workflow_handle(turn_id, run_id=run_id)
+        self._step = step
+        self._sent = 0
+
+    async def send(self, *calls: CallRequest) -> None:
+        """Send calls that are complete, in order. Sends nothing without a stream."""
+        if self._step.stream is None or not calls:
+            return
+        body = AddCalls(stream=self._step.stream, attempt=self._step.attempt, at=self._sent, calls=calls)
+        await self._turn.signal("add_calls", body)
+        self._sent += len(calls)
