@@ -1,4 +1,7 @@
-"""Asking a model for its next reply in a conversation, or for an answer to one question."""
+"""Asking a model for its next reply in a conversation, or for an answer to one question.
+
+Why: docs/decisions/0031-model-providers.md.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 A name is resolved once, all its addresses are checked, and the connection goes to one of them: a name that resolves
 differently a moment later changes nothing. No proxy is used, since it would resolve names itself.
+Why: docs/decisions/0015-fetch-connects-to-checked-addresses.md.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ async def test_nobody_there_is_a_failure_that_may_be_tried_again(asking: Asking)
         ("nonsense:x", "Unknown model"),
         ("openai:gpt-5", "OPENAI_API_KEY"),
         ("keyed:x", "needs its key in MISSING_KEY"),
-        ("other:x", "settings allow"),
+        ("other:x", "settings of this worker allow"),
     ],
 )
 async def test_a_model_that_cannot_be_had_says_what_to_do(
