@@ -41,7 +41,7 @@ Address = Annotated[
 
 
 def _parse_folder(value: str) -> Path:
-    """An empty path would be the current folder, which nobody means who gives an unset variable."""
+    """Refuse an empty path: it would be the current folder, and usually comes from an unset variable."""
     if not value.strip():
         raise typer.BadParameter("the folder's name is empty")
     return Path(value)
@@ -118,7 +118,7 @@ _CONFIG_CHOICE: ContextVar[ConfigChoice] = ContextVar("holdfast_config_choice")
 
 
 def choose_config(config: str | None, no_config: bool, digest: str | None) -> None:
-    """Remember what the command line says about the settings file."""
+    """Remember the options that choose the settings file."""
     if config is not None and no_config:
         raise typer.BadParameter("give --config or --no-config, not both")
     if config is not None and not config.strip():
@@ -127,7 +127,7 @@ def choose_config(config: str | None, no_config: bool, digest: str | None) -> No
 
 
 def chosen_config() -> ConfigChoice:
-    """What was said before the command's name."""
+    """The options about the settings file, which stand before the command's name."""
     return _CONFIG_CHOICE.get(ConfigChoice())
 
 
@@ -207,6 +207,6 @@ async def open_holdfast(data: Path | None, address: str | None) -> Holdfast:
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Run a command's work; nobody waits for what it leaves behind."""
+    """Run a command's coroutine in an event loop of its own."""
     with asyncio.Runner() as runner:
         return runner.run(work)

@@ -105,7 +105,7 @@ Timeout = Annotated[
 
 @dataclass(frozen=True)
 class ModelWish:
-    """What was said of the model."""
+    """The options that choose a model."""
 
     model: str | None = None
     fallbacks: tuple[str, ...] = ()
@@ -114,7 +114,7 @@ class ModelWish:
 
     @property
     def is_given(self) -> bool:
-        """Was any named?"""
+        """Do they name a model?"""
         return bool(self.model or self.script)
 
     def load_choice(self, data: Path | None = None) -> ModelChoice | None:
@@ -176,7 +176,7 @@ class ModelWish:
 def read_model_options(
     model: str | None, fallbacks: list[str] | None, script: str | None, instructions: str | None = None
 ) -> ModelWish:
-    """What the options say of the model."""
+    """The options that choose a model, in one value."""
     return ModelWish(model, tuple(fallbacks or ()), script, instructions)
 
 

@@ -43,14 +43,14 @@ FIELD_LIMIT = 2_000
 
 
 def format_decide_command(approval_id: str, kind: str | None, answer: str = "ANSWER") -> str:
-    """The command that says yes, or that answers."""
+    """The command that approves a call, or answers a question."""
     if kind == QUESTION_KIND:
         return f"holdfast respond {quote_shell(approval_id)} --content {answer}"
     return f"holdfast approve {quote_shell(approval_id)}"
 
 
 def format_answer_command(approval: ApprovalView) -> str:
-    """As `how_to_decide`, where more is known of what is asked."""
+    """As `format_decide_command`, with the answer that the approval takes."""
     answer = (
         quote_shell(approval.options[0]) if _has_one_answer(approval) else "JSON" if approval.fields > 1 else "ANSWER"
     )
@@ -58,7 +58,7 @@ def format_answer_command(approval: ApprovalView) -> str:
 
 
 def resolve_option(approval: ApprovalView, typed: str) -> str:
-    """What somebody means who typed this: an option's number or words stand for the option."""
+    """The option that was typed by its number or its words; else the text as it was typed."""
     words = typed.strip()
     if words.isdecimal() and 0 < int(words) <= len(approval.options) and not _has_one_answer(approval):
         return approval.options[int(words) - 1]
@@ -66,7 +66,7 @@ def resolve_option(approval: ApprovalView, typed: str) -> str:
 
 
 def describe_only_answers(approval: ApprovalView) -> str:
-    """What a question takes that takes nothing but its options."""
+    """The answers of a question that accepts only its options."""
     return f"the only answer is `{format_line(approval.options[0])}`" if _has_one_answer(approval) else "one of these"
 
 
@@ -82,7 +82,7 @@ def describe_asker(approval: ApprovalView, the: str = "the") -> str:
 def render_question(
     approval: ApprovalView, *, heading: str | None = None, more: str | None = None, fields: FieldDetail = "some"
 ) -> Group:
-    """What a person is asked to decide on, bounded; `more` says where all of it is, when it is cut."""
+    """An approval or a question, bounded; `more` says where the whole is shown, when it is cut."""
     head = heading or format_line(approval.title)
     parts: list[RenderableType] = [Text(head, "bold")]
     if approval.kind == QUESTION_KIND:
@@ -188,7 +188,7 @@ def describe_subject(approval: ApprovalView) -> str:
 
 
 def render_inbox(shown: list[ApprovalView], *, total: int, turns: int) -> Group:
-    """What waits, the most urgent first, and how much there is."""
+    """The inbox: pending approvals, the most urgent first, and their number."""
     if not shown:
         return Group(Text("Nothing waits for a decision."))
     some = "" if len(shown) == total else f", the first {len(shown)} shown"
@@ -199,7 +199,7 @@ def render_inbox(shown: list[ApprovalView], *, total: int, turns: int) -> Group:
 
 
 def render_approvals(shown: Iterable[ApprovalView]) -> Group:
-    """Things that wait, each with its id."""
+    """Pending approvals, each with its id."""
     blocks: list[RenderableType] = []
     for item in shown:
         blocks += [render_label(item, item.since), render_question(item), *render_offers(item), Text("")]
@@ -207,7 +207,7 @@ def render_approvals(shown: Iterable[ApprovalView]) -> Group:
 
 
 def render_label(approval: ApprovalView, since: datetime | None = None) -> Text:
-    """The id of what waits, its tool, and since when."""
+    """The id of an approval, its tool, and how long it has been pending."""
     waits = f", {format_age(since)}" if since else ""
     return Text(exact(approval.approval_id), "bold").append(f"   {format_tool_name(approval.tool)}{waits}", "dim")
 

@@ -53,7 +53,7 @@ class EventTeller:
 
 
 def _describe_discarded(event: Event, row: Row) -> str:
-    """Why, its batch has said: here it is told what it was."""
+    """Which call was discarded; its batch has said why."""
     finished = "it had finished: " if (event.error or "").endswith(FINISHED_NOTE) else ""
     return f"discarded: {finished}{row.title or row.tool}"
 

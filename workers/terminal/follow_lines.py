@@ -1,4 +1,4 @@
-"""Following a turn where nobody can be asked: a line per event, or JSON lines. And the list of turns.
+"""Following a turn without a terminal: a line per event, or JSON lines. And the list of turns.
 
 A viewer that leaves (Ctrl-C) changes nothing: the turn goes on.
 """
@@ -46,7 +46,7 @@ class LinePrinter:
         self._teller = EventTeller()
 
     def print_item(self, item: WatchItem) -> None:
-        """Print what an item is worth."""
+        """Print an item; some print nothing."""
         if isinstance(item, LiveOutput):
             for row in _list_new_lines(item, self._seen):
                 self._console.print(Text(f"          {item.call_id:6} │ ").append_text(row), soft_wrap=True)
@@ -116,7 +116,7 @@ def _format_state(item: WorkflowExecution) -> str:
 
 
 async def _fetch_outcomes(holdfast: Holdfast, ended: list[WorkflowExecution]) -> dict[str, str]:
-    """How turns ended, by id, as far as can be told soon."""
+    """How turns ended, by id; without those whose result is not there within OUTCOME_SECONDS."""
     found: dict[str, str] = {}
     room = asyncio.Semaphore(CONCURRENT_QUERIES)
 
@@ -146,7 +146,7 @@ def catch_interrupt() -> Iterator[asyncio.Event]:
 
 
 async def run_unless_left(left: asyncio.Event, work: Any) -> bool:
-    """Do the work; False when the viewer left before it was done."""
+    """Run `work` until it ends; cancel it and return False when `left` is set first."""
     task = asyncio.ensure_future(work)
     leaving = asyncio.create_task(left.wait())
     await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -161,7 +161,7 @@ async def run_unless_left(left: asyncio.Event, work: Any) -> bool:
 
 
 async def mention_silence(turn: Turn) -> None:
-    """Say after a while that nobody answers. Cancel it once somebody does."""
+    """Print after QUIET_SECONDS that no event came. Cancel it when one comes."""
     await asyncio.sleep(QUIET_SECONDS)
     print_note(
         f"Nothing heard of turn {turn.id} yet: does a worker run? Start one with `holdfast worker` or `holdfast up`."

@@ -27,7 +27,7 @@ UNREADABLE_TEXT = "what it said cannot be read"
 
 @dataclass(frozen=True)
 class SavedGrantList:
-    """The answers that are kept."""
+    """The saved grants."""
 
     own: tuple[Rule, ...] = ()
     """Those of this host's file."""
@@ -50,7 +50,7 @@ class GrantStore:
         return await asyncio.to_thread(save_grant, self.file, grant)
 
     def describe_place(self, name: str) -> str:
-        """Where an answer was kept, and for whom it counts."""
+        """Where a grant was saved, and on which hosts it counts."""
         if self.shared:
             place = strip_controls(self.shared.location)
             return f"Saved for good as {name} in the ledger {place}, for every host that shares it."
@@ -63,7 +63,7 @@ class GrantStore:
         return {"id": name, "file": str(self.file), "shared": False}
 
     async def remove(self, name: str) -> str:
-        """Take an answer out, wherever it is kept; what it covered. BadInput when there is none of this name."""
+        """Remove a saved grant; returns what it covered. BadInput when no grant has this name."""
         own = find_saved(self.file, name) is not None or self.shared is None
         covered = [describe_saved_grant(await asyncio.to_thread(remove_grant, self.file, name))] if own else []
         if self.shared:
@@ -76,7 +76,7 @@ class GrantStore:
         return covered[0]
 
     async def list_grants(self) -> SavedGrantList:
-        """All that is kept."""
+        """All saved grants."""
         own = SavedGrants(self.file)
         rules, problems = own.rules, [own.problem]
         if self.shared is None:

@@ -1,4 +1,4 @@
-"""Standing answers as people choose and see them: those that a question offers, those that stand, those kept for good.
+"""Grants as people choose and see them: those that an approval offers, those of turns, those that were saved.
 
 Pure. What one covers is said by whoever offers it, and is repeated here word for word.
 """
@@ -37,7 +37,7 @@ _TURN_END, _SESSION_END = "until the turn ends", "until the session ends"
 
 @dataclass(frozen=True)
 class GrantWish:
-    """The standing answer that somebody wants to give: which of those offered, and how far it goes."""
+    """The grant that a person wants to give: which of those offered, for how many calls, and until when."""
 
     refuses: bool = False
     outcome: DecisionAction | None = None
@@ -50,7 +50,7 @@ class GrantWish:
     save: bool = False
 
     def get_offer(self, approval: ApprovalView) -> Offer:
-        """The answer that is meant; DecisionRefused when it is not offered, BadInput when it cannot be kept."""
+        """The offer that is meant; DecisionRefused when there is none such, BadInput when it cannot be saved."""
         offers = approval.offers
         if not offers:
             raise DecisionRefused("not_offered", f"{approval.approval_id!r} can only be answered for once")
@@ -78,7 +78,7 @@ def number_offers(offers: Iterable[Offer]) -> Iterator[str]:
 
 
 def describe_coverage(offer: Offer, wish: GrantWish, now: datetime, *, turn: str = "") -> str:
-    """What an answer to a turn will do, before it is given."""
+    """What a grant will cover and until when, before it is given."""
     verb = _choose_verb(not wish.refuses)
     return "; ".join(
         [f"{verb} from now on: {format_line(offer.covers, COVERS_LIMIT)}", *_describe_bounds(wish, now, turn)]
@@ -102,7 +102,7 @@ def _describe_end(lasting: Lasting, address: str) -> str:
 def render_grants(
     grants: Iterable[tuple[str, Grant]], saved: Iterable[Rule], now: datetime, shared: Iterable[Rule] = ()
 ) -> Group:
-    """Standing answers, each with its id: of turns, of this host, and those that hosts share."""
+    """Grants, each with its id: of turns, saved on this host, and saved in a shared ledger."""
     blocks: list[RenderableType] = []
     for name, grant in grants:
         blocks += _render_block(
@@ -118,7 +118,7 @@ def render_grants(
 
 
 def grant_as_json(name: str, grant: Grant, now: datetime) -> dict[str, Any]:
-    """A grant for programs."""
+    """A grant as JSON."""
     decision = grant.decision
     return {
         "id": name,
@@ -135,7 +135,7 @@ def grant_as_json(name: str, grant: Grant, now: datetime) -> dict[str, Any]:
 
 
 def saved_grant_as_json(rule: Rule, now: datetime, *, shared: bool = False) -> dict[str, Any]:
-    """An answer that is kept, for programs."""
+    """A saved grant as JSON."""
     return {
         "id": rule.name,
         "shared": shared,
@@ -155,7 +155,7 @@ def _dump_conditions(rule: Rule) -> dict[str, Any]:
 
 
 def describe_saved_grant(rule: Rule) -> str:
-    """What a kept answer is about: its conditions, as a policy file would have them."""
+    """What a saved grant covers: its conditions, as a policy file has them."""
     said = _dump_conditions(rule)
     said = {name: value for name, value in said.items() if (name, value) != ("server", [""])}
     return ", ".join(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in said.items())

@@ -47,7 +47,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class Script(NamedTuple):
-    """What a scripted model says."""
+    """The replies of a scripted model."""
 
     replies: tuple[ScriptedReply, ...]
     delegated: dict[str, tuple[ScriptedReply, ...]]

@@ -64,7 +64,7 @@ class PlainTable:
 
 @dataclass(frozen=True)
 class CallCell:
-    """The whole name of a tool and, behind or below it, what is said of a call: one line each, cut where it ends."""
+    """The whole name of a tool and, behind or below it, a text about the call: one line each, cut where it ends."""
 
     name: str
     detail: Text

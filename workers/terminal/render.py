@@ -1,7 +1,7 @@
 """Showing things to a person: text for a terminal, or for whoever reads our lines.
 
-Whatever came from a model, a tool or a person is made harmless and printed as it is, without markup: output loses its
-control characters (`plain`), and what a person is to decide on shows them written out (`visible`), so nothing hides.
+Text of models, tools and people is printed without markup: output loses its control characters (`strip_controls`), and
+what a person decides on shows them written out (`escape_controls`), so nothing hides.
 Colours are rich's concern: only on a terminal, never with NO_COLOR.
 """
 
@@ -37,7 +37,7 @@ from holdfast.workers.terminal.layout import UNBOUNDED_WIDTH, CallCell, PlainTab
 from holdfast.workers.terminal.turn_board import Row
 
 WORDS_LIMIT = 1_000
-"""Characters of what is said of a call in a line, where no terminal ends it sooner."""
+"""Characters of the text about a call in one line, where no terminal is narrower."""
 STATUS_STYLES = {
     "validating": "dim",
     "awaiting_approval": "bold yellow",
@@ -58,7 +58,7 @@ STATUS_STYLES = {
 
 
 def build_console(*, to_stderr: bool = False) -> Console:
-    """Standard output, or standard error for what is said beside the answer."""
+    """A console on standard output, or on standard error for remarks beside the answer."""
     width = None if (sys.stderr if to_stderr else sys.stdout).isatty() else UNBOUNDED_WIDTH
     return Console(highlight=False, markup=False, emoji=False, width=width, soft_wrap=True, stderr=to_stderr)
 
@@ -166,7 +166,7 @@ def render_output(live: LiveOutput) -> Text:
 
 
 def render_styled(text: str) -> Text:
-    """A text with the styles that it says itself, and nothing else of its escape codes."""
+    """A text with the colours of its escape codes; all other escape codes are removed."""
     return Text.from_ansi(strip_all_but_styles(text), end="")
 
 
@@ -248,7 +248,7 @@ def render_call(whole: Call) -> Group:
 
 
 def describe_definition(server: str | None, about: ToolNotes | None) -> list[str]:
-    """What is known of a server's tool, line by line: all that the server says of it, and what follows from that."""
+    """The definition of a server's tool, line by line: its description and hints, and the effect that they give."""
     found = [f"server {format_line(server, 100)}"] if server else []
     if about is None:
         return found

@@ -1,4 +1,4 @@
-"""What was said in a session, and how it stands, for a person."""
+"""The messages and the state of a session, for a person."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def render_messages(shown: Sequence[ConversationMessage], total: int, *, whole: 
 
 
 def render_user_text(text: str) -> RenderableType:
-    """What the user said."""
+    """A message of the user."""
     return Text(USER_PREFIX + strip_controls(text), "bold")
 
 
 def render_session(view: SessionView, approvals: Iterable[ApprovalView] = ()) -> Group:
-    """How a session stands."""
+    """The state of a session, and its pending approvals."""
     head = Text("session ").append(exact(view.id), "bold").append(": ")
     parts: list[RenderableType] = [head.append(strip_controls(view.doing), render_state(view.status).style)]
     parts += [Text(f"  {words}", "dim") for words in _list_facts(view)]

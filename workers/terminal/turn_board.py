@@ -13,13 +13,13 @@ from holdfast.domain.calls.events import Event
 from holdfast.domain.turn.activity_io import LiveOutput, is_model_call
 
 STOPPING_PREFIX = "stopping: "
-"""How the note of a call begins that was told to stop."""
+"""The beginning of a call's note after a request to stop it."""
 _TERMINAL_STATUSES = frozenset(status.value for status in TERMINAL)
 
 
 @dataclass
 class Row:
-    """One call as far as its events told."""
+    """One call, folded from its events."""
 
     call: str
     batch: str
@@ -53,7 +53,7 @@ class Row:
 
 @dataclass
 class Board:
-    """A turn as far as its events told."""
+    """A turn, folded from its events."""
 
     rows: dict[str, Row] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
@@ -62,7 +62,7 @@ class Board:
     model_text: str = ""
     """The end of what the model has written so far of a reply that is not complete."""
     growing: set[str] = field(default_factory=set)
-    """The batches to which calls come one by one, as far as nothing says that the last has come."""
+    """The batches that may still get further calls."""
     discarded: set[str] = field(default_factory=set)
     """The batches whose attempt failed: another one took its place."""
 
@@ -107,7 +107,7 @@ class Board:
             row.delivered = True
 
     def _complete_batch(self, batch: str) -> None:
-        """Nothing more comes to a batch."""
+        """Note that a batch gets no further calls."""
         if batch in self.growing:
             self.growing.discard(batch)
             for row in self.list_batch_rows(batch):

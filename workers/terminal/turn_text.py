@@ -1,4 +1,4 @@
-"""How a turn stands or ended, for a person."""
+"""The state or the result of a turn, for a person."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ _OUTCOME_WORDS = {
     "respond": "answered",
     "cancel": "refused",
 }
-"""What a person said, in words."""
+"""Decisions of people, in words."""
 INTERRUPTIBLE = "interruptible: a new message stops what runs"
 BLOCKING = "not interruptible: a new message is heard when what runs has finished"
 
 
 def render_turn(view: TurnView) -> Group:
-    """How a turn stands."""
+    """The state of a turn."""
     head = Text("turn ")
     head.append(exact(view.id), "bold")
     head.append(": ")
@@ -148,7 +148,7 @@ def _render_context(context: Context) -> Iterator[RenderableType]:
 
 
 def describe_decision(call: CallView) -> str:
-    """Who decided what about a call, and by which rule; empty as long as nobody has."""
+    """Who decided what about a call, and by which rule; empty while it is undecided."""
     changed = f"arguments changed by {format_line(' and '.join(call.changed_by), 300)}" if call.changed_by else ""
     return "; ".join(filter(None, (_describe_decider(call), changed)))
 
@@ -184,7 +184,7 @@ def render_result(ended: TurnResult, decisions: Mapping[str, str] | None = None)
 
 
 def _describe_discarded(batch: BatchResult) -> str:
-    """Nobody is told of its calls: how many there were, and why they do not count."""
+    """How many calls a discarded batch had, and why it was discarded."""
     why = f": {format_line(batch.reason, 500)}" if batch.reason else ""
     return f"batch {batch.id}: discarded, {format_call_count(len(batch.responses))}{why}"
 

@@ -1,4 +1,4 @@
-"""One call from the command line: follow it aside, then print what a model would read, and nothing else."""
+"""One call from the command line: progress on standard error, then only what a model would read on standard output."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ CONTENT_LIMIT = 1_000_000
 FILE_LIMIT = 8_000_000
 """Bytes of a file."""
 EDITING_SECONDS = 900.0
-"""How long others are told that somebody edits, should the end of it never be said."""
+"""How long others see that a call is being edited, if the end is never announced."""
 RENEW_SECONDS = 600.0
 END_SECONDS = 3.0
 _SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,12}")
@@ -58,7 +58,7 @@ class EditableText:
         return "--content " if self.arguments is None else "--arguments @"
 
     def build_change(self, typed: str) -> dict[str, Any] | None:
-        """What a decision says of it; None when it says the same. BadInput when it cannot be sent."""
+        """The fields of a decision that make this change; None for no change. BadInput when it cannot be sent."""
         if self.arguments is None:
             return {"content": _check_size(typed)}
         if self.current is not None:
@@ -101,7 +101,7 @@ def read_change(content: str | None, arguments: str | None) -> dict[str, Any] | 
 
 
 def is_new(change: dict[str, Any], pending: PendingApproval) -> bool:
-    """Would it change anything?"""
+    """Does the change differ from the call's arguments?"""
     now, edits = pending.call.bound.arguments if pending.call.bound else {}, pending.approval.edits
     if "arguments" in change:
         return not _is_same_json(change["arguments"], now)
@@ -152,7 +152,7 @@ async def send_change(
 
 @asynccontextmanager
 async def announce_editing(turn: Turn, approval_id: str, by: str) -> AsyncIterator[None]:
-    """Others see that somebody has it in an editor, until the end of the block."""
+    """Show others that the call is open in an editor, until the end of the block."""
     await turn.note_editing(approval_id, by=by, seconds=EDITING_SECONDS)
     renewing = asyncio.create_task(_renew_announcement(turn, approval_id, by))
     try:

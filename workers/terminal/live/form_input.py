@@ -1,4 +1,4 @@
-"""A form that somebody fills in at a terminal, field by field: what they said so far, and what is asked next. Pure.
+"""A form that is filled in at a terminal, field by field: the values so far, and the field that is asked next. Pure.
 
 Nothing that was said is lost: what does not fit is asked again, alone, and everything can be changed until it is sent.
 """
@@ -28,11 +28,11 @@ CHOICES_SHOWN = 100
 
 @dataclass(frozen=True)
 class FormDraft:
-    """How far it is."""
+    """A form and the values that were typed so far."""
 
     form: Form
     given: Mapping[str, JsonValue] = field(default_factory=dict)
-    """What was said of the fields that were asked; None of those that are left out."""
+    """The values of the fields that were asked; None for those left out."""
     again: str | None = None
     """The field that is to be changed."""
 
@@ -51,7 +51,7 @@ class FormDraft:
         return json.dumps(said, ensure_ascii=False)
 
     def take_text(self, text: str) -> FormDraft:
-        """With what was typed for the field that is asked; ValueError says why it cannot be that."""
+        """The draft with a value for the field that is asked; ValueError says why the text is not one."""
         name = self._asked_field
         value = self._parse_value(name, text)
         return replace(self, given={**self.given, name: value}, again=None)
@@ -83,7 +83,7 @@ class FormDraft:
         yield f"  {format_line('; '.join((_describe_kind(asked), *self._describe_empty(name))), 500)}"
 
     def format_review(self) -> Iterator[str]:
-        """All that was said, line by line."""
+        """All values, line by line."""
         for number, (name, asked) in enumerate(self._fields.items(), start=1):
             value = self.given.get(name)
             words = "left out" if value is None else format_value(asked, value, asked=True)
@@ -110,7 +110,7 @@ class FormDraft:
         return value
 
     def _find_fallback(self, name: str) -> JsonValue:
-        """What an empty line stands for: what was said before, or the default; None for nothing."""
+        """The value of an empty line: the one before, or the default; None for nothing."""
         return self.given[name] if name in self.given else find_default(self._fields[name])
 
     def _describe_empty(self, name: str) -> Iterator[str]:
@@ -125,7 +125,7 @@ class FormDraft:
 
 
 def _has_default(asked: Field) -> bool:
-    """Would something stand there if nothing were said?"""
+    """Has the field a default?"""
     return find_default(asked) is not None
 
 

@@ -1,4 +1,4 @@
-"""One turn for a script: it is followed to its end, or stopped, and answers with how it ended."""
+"""`holdfast run`: follow one turn to its end, or stop it, and print its result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from holdfast.workers.terminal.session_text import describe_ending
 
 POLL_SECONDS = 0.2
 STOP_SECONDS = 30.0
-"""How long a turn that was told to stop may take to answer."""
+"""How long a stopped turn may take to end."""
 TAKEN_SECONDS = 5.0
 WITHDRAWN = "The message was withdrawn before it had its turn"
 

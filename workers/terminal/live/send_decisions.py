@@ -32,7 +32,7 @@ _ANSWERED_WORDS = {
     ("respond", "success"): "answered; the model reads it as the result of the call",
     ("cancel", "scheduled"): "declined; the tool is told so, and goes on",
 }
-"""What became of a question, by what was said and the state of its call."""
+"""The result of an answered question, by the decision and the state of its call."""
 _STATUS_WORDS = {
     "success": "succeeded",
     "error": "counts as failed",
@@ -43,14 +43,14 @@ _STATUS_WORDS = {
 
 @dataclass(frozen=True)
 class DecisionChoice:
-    """What is to be said of one approval."""
+    """A decision that is to be sent."""
 
     approval: str
     outcome: str
     digest: str | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
     offer: Offer | None = None
-    """The standing answer that it gives."""
+    """The grant that it gives."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class DecisionReport:
 
 
 async def with_offer(holdfast: Holdfast, choice: DecisionChoice, wish: GrantWish) -> DecisionChoice | DecisionReport:
-    """The choice with the standing answer that is wanted, as the question offers it now."""
+    """The choice with the grant that is wanted, as the approval offers it now."""
     try:
         found = await fetch_pending_approval(holdfast, choice.approval)
         offer = wish.get_offer(found.approval)
@@ -102,7 +102,7 @@ async def with_option(holdfast: Holdfast, choice: DecisionChoice) -> DecisionCho
 
 
 def describe_choice(choice: DecisionChoice, wish: GrantWish) -> str:
-    """What its standing answer will cover."""
+    """What its grant will cover."""
     assert choice.offer, "it gives one"
     return f"{exact(choice.approval)}: {describe_coverage(choice.offer, wish, datetime.now(UTC), turn=choice.approval)}"
 
@@ -110,7 +110,7 @@ def describe_choice(choice: DecisionChoice, wish: GrantWish) -> str:
 async def decide_all(
     holdfast: Holdfast, choices: list[DecisionChoice | DecisionReport], keep_in: GrantStore | None = None
 ) -> AsyncIterator[DecisionReport]:
-    """Send them; keep the standing answers that count for good, where a keeper is given."""
+    """Send the decisions; save their grants where `keep_in` is given."""
     grants: set[str] = set()
     for choice in choices:
         if isinstance(choice, DecisionReport):
@@ -135,7 +135,7 @@ def report_refusal(approval: str, error: HoldfastError) -> DecisionReport:
 
 
 def grant_id(approval: str, answer: DecisionResult | None) -> str | None:
-    """How the standing answer that a decision left is addressed, across all turns."""
+    """The id of the grant that a decision left, across all turns."""
     return f"{ApprovalId.parse(approval).turn}/{answer.grant}" if answer and answer.grant else None
 
 
@@ -189,7 +189,7 @@ async def _report_counted(
 
 
 async def _save_grant(holdfast: Holdfast, approval: str, answer: DecisionResult | None, keeper: GrantStore) -> str:
-    """The name under which the answer that a decision left is kept."""
+    """Save the grant that a decision left; its name."""
     if answer is None or answer.grant is None:
         raise NoWorker("it is not known yet whether it counts")
     grants = await holdfast.get_turn(ApprovalId.parse(approval).turn).fetch_grants()
