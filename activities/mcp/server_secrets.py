@@ -39,6 +39,7 @@ _SECRET_NAME = re.compile(
 )
 _NUMBER = re.compile(r"[\d.,:/+\- ]+")
 _PLAIN_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s@?#]+")
+_QUERY_VALUE = re.compile(r"[?&]([^\s=&#]+)=([^\s&#]+)")
 _PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^\s:/?#@]*)(?::([^\s@/]*))?@")
 _COMMON_WORDS = frozenset(["password", "postgres", "postgresql", "changeme", "anonymous", "undefined", "localhost"])
 _USUAL_VARIABLES = frozenset({
@@ -99,7 +100,7 @@ def find_secrets(given: GivenSettings, environment: Mapping[str, str]) -> Iterat
         if is_secret(name, value) and not is_path(value, given.folder):
             yield from _split_secret(name, value)
         yield from _find_passwords(name, value)
-    for name, text in (*given.assigned, *find_flags(given.words)):
+    for name, text in (*given.assigned, *find_named_values(given.words)):
         literal = blank_references(text, environment).strip()
         if is_secret_name(name) and not is_path(literal, given.folder):
             parts = dict.fromkeys([literal, *literal.split()])
@@ -116,12 +117,13 @@ def list_variables(given: GivenSettings) -> list[str]:
     return [name for name in found if name not in _USUAL_VARIABLES and not name.startswith(_USUAL_PREFIXES)]
 
 
-def find_flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield arguments whose name says that they are secret, with their values: `--api-key=…`, `--api-key …`."""
+def find_named_values(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield what a secret name stands before: `--api-key=…`, `--api-key …`, and `?api_key=…` in an address."""
     for word, following in pairwise([*words, ""]):
         name, has_value, value = word.partition("=")
         if name.startswith("-") and is_secret_name(name) and (has_value or not following.startswith("-")):
             yield name.lstrip("-"), value if has_value else following
+        yield from ((name, value) for name, value in _QUERY_VALUE.findall(word) if is_secret_name(name))
 
 
 def is_secret_name(name: str) -> bool:

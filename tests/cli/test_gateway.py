@@ -185,7 +185,7 @@ def test_S45_the_log_of_a_gateway_holds_no_token(home: Home) -> None:
         running.end(signal.SIGTERM)
     said = "\n".join(running.said)
     assert "GET /v1/inbox 200 by logged" in said
-    assert "GET /v1/inbox 401 by nobody known" in said
+    assert "GET /v1/inbox 401 by an unknown client" in said
     assert token.removeprefix("hf_") not in said
     assert "private-query" not in said
 

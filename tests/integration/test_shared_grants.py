@@ -282,7 +282,7 @@ async def test_many_judgements_ask_the_database_once_a_second(
     one, _ = opened
     await one.refresh()
     asked: list[object] = []
-    monkeypatch.setattr(one._database, "ask", lambda work: asked.append(work))
+    monkeypatch.setattr(one._database, "run_query", lambda work: asked.append(work))
     monkeypatch.setattr(module, "time", _Clock(one._until - 0.001))
     for _ in range(1_000):
         await one.refresh()

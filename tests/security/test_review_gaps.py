@@ -377,7 +377,7 @@ async def test_S36_however_many_commands_are_asked_about_each_is_looked_at_once(
         looked.append(folder)
         return True
 
-    monkeypatch.setattr("holdfast.activities.supervision.run_protocol.is_held", held)
+    monkeypatch.setattr("holdfast.activities.supervision.supervised_run.is_held", held)
     client: Any = SimpleNamespace(namespace="default")
     attendant = Attendant(client, Runs(tmp_path), "q")
     asked = BackgroundCommands(turn="turn", handles=(*names, "*", "../x", "") * 20_000)

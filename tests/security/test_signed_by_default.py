@@ -100,4 +100,4 @@ def test_a_key_that_others_may_read_stops_up_with_a_sentence(empty: Home) -> Non
     (empty.data / "owner.key").chmod(0o644)
     done = empty.run("up", "--port", "0")
     assert done.returncode == 2
-    assert "may be read or written by others" in done.stderr
+    assert "may be read or written by other users" in done.stderr

@@ -50,7 +50,7 @@ discovery_command = "./d --password hidden-5"
 call_command = "./d --password=hidden-6"
 [mcp.servers.a]
 command = "npx"
-args = ["-y", "@shown/shown-3", "--token=hidden-7", "hidden-8-4444-zzzz-5555"]
+args = ["-y", "@shown/shown-3", "--token=hidden-7"]
 env = { API_KEY = "${K:-hidden-9}", FOREIGN = "${input:what}", PLAIN = "${HOME}/shown-4" }
 [mcp.servers.b]
 url = "https://shown-5.example/mcp?token=hidden-10"

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from holdfast.activities.mcp.server_secrets import (
     GivenSettings,
     blank_references,
-    find_flags,
+    find_named_values,
     find_secrets,
     is_path,
     is_secret_name,
@@ -36,9 +36,9 @@ SHORTEST_SECRET = 4
 """Characters of a value that is hidden because of its name."""
 SettingRow = tuple[str, Any, str]
 """A setting's name, its value as JSON has it, and where it comes from: option, environment, file, default."""
-_COMMAND_FIELDS = ("command", "args", "discovery_command", "call_command")
+_COMMAND_FIELDS = ("command", "args", "discovery_command", "call_command", "url", "endpoint")
 _VARIABLE_FIELDS = ("env", "environment", "headers")
-_TEXT_FIELDS = ("url", "client_id", "client_secret", "endpoint")
+_TEXT_FIELDS = ("client_id", "client_secret")
 
 
 def outline_settings(configuration: Configuration) -> list[tuple[str, str]]:
@@ -235,7 +235,7 @@ def build_hider(model: BaseModel) -> Callable[[str], str]:
     ]
     assigned += [(name, _find_literal(found[name])) for name in _TEXT_FIELDS if found.get(name)]
     folder = getattr(model, "folder", Path())
-    named = [(name, text) for name, text in (*assigned, *find_flags(words)) if is_secret_name(name)]
+    named = [(name, text) for name, text in (*assigned, *find_named_values(words)) if is_secret_name(name)]
     secrets = [Secret(name, text) for name, text in named if len(text) >= SHORTEST_SECRET and not is_path(text, folder)]
     secrets += find_secrets(GivenSettings(words, assigned, folder), {})
     return Secrets(secrets).hide
