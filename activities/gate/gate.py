@@ -27,7 +27,7 @@ from holdfast.activities.gate.prepare_call import (
     reject_call,
     resolve_tool,
 )
-from holdfast.activities.gate.verdict import Rulebook, apply_deadline, apply_grants, apply_rules
+from holdfast.activities.gate.verdict import RuledCall, Rulebook, apply_deadline, apply_grants, apply_rules
 from holdfast.activities.hooks.hook_chain import BeforeOutcome, Hooks
 from holdfast.activities.hooks.hook_io import BeforeTool
 from holdfast.activities.policy.load_policy import load_policy
@@ -111,6 +111,12 @@ class Gate:
         A tool or a hook that hangs, breaks or exits costs its own call, and no more. Judging twice changes nothing.
         """
         context = self._limit_context(context or CallContext())
+        return await self._judge_by_grants(await self._judge_by_rules(request, context, change), context)
+
+    async def _judge_by_rules(
+        self, request: CallRequest, context: CallContext, change: Decision | None
+    ) -> _OpenCall | Verdict:
+        """The first half of a judgement: hooks and tools are asked here, and grants do not count."""
         try:
             entry = await resolve_tool(self._registry, request.tool, context, self.explain_missing_tool)
             limit, was_changed = _TimeLimit(entry), change is not None and change.outcome is DecisionAction.MODIFY
@@ -118,32 +124,44 @@ class Gate:
             hooked = await self._ask_hooks(entry, checked, context)
             prepared = await limit.run(self._prepare(entry, checked, hooked, context))
             ruled = await limit.run(apply_rules(self._rulebook, prepared, context, hooked.ask, was_changed=was_changed))
-            granted = await limit.run(apply_grants(self._rulebook, ruled, context))
-            verdict = await limit.run(_check_writable(apply_deadline(self._rulebook, granted, context)))
+        except CallRefused as refused:
+            return refused.verdict
+        return _OpenCall(entry, ruled, limit)
+
+    async def _judge_by_grants(self, call: _OpenCall | Verdict, context: CallContext) -> Judgement:
+        """The second half, from the grants on. Repeating it with other grants asks no hook."""
+        if not isinstance(call, _OpenCall):
+            return Judgement(call)
+        try:
+            granted = await call.limit.run(apply_grants(self._rulebook, call.ruled, context))
+            verdict = await call.limit.run(_check_writable(apply_deadline(self._rulebook, granted, context)))
         except CallRefused as refused:
             return Judgement(refused.verdict)
-        return Judgement(verdict, granted.prepared.invocation, entry.tool.retries)
+        return Judgement(verdict, granted.prepared.invocation, call.entry.tool.retries)
 
     async def judge_batch(self, calls: Collection[CallToValidate], context: CallContext) -> dict[str, Judgement]:
         """One judgement per call; none for a call that is asked about as it was known to be.
 
-        A grant that is good for two calls answers the first two that it covers, and no third (S24). `context` is that
-        of all of them, with the grants of the turn.
+        A grant that is good for two calls answers the first two that it covers, and no third (S24): the third is judged
+        without it, and its hooks are not asked again. `context` is that of all of them, with the grants of the turn.
         """
         grants = self.select_valid_grants(context.grants, context.turn_id)
         room = {grant.id: grant.decision.uses - grant.used for grant in grants if grant.decision.uses is not None}
-        judgements: dict[str, Judgement] = {}
-        left = list(calls)
-        while left:
-            known = {"grants": tuple(grant for grant in grants if room.get(grant.id, 1) > 0)}
-            judged = await asyncio.gather(
-                *(
-                    self.judge(call.request, context.model_copy(update={**known, "call_id": call.id}), call.change)
-                    for call in left
-                )
+        context = self._limit_context(context)
+        ruled = await asyncio.gather(
+            *(
+                self._judge_by_rules(one.request, context.model_copy(update={"call_id": one.id}), one.change)
+                for one in calls
             )
-            judgements |= {call.id: judgement for call, judgement in zip(left, judged, strict=True)}
-            left = [call for call in left if not _take_grant_use(judgements[call.id].verdict, room)]
+        )
+        left = {call.id: found for call, found in zip(calls, ruled, strict=True)}
+        judgements: dict[str, Judgement] = {}
+        while left:
+            usable = tuple(grant for grant in grants if room.get(grant.id, 1) > 0)
+            within = context.model_copy(update={"grants": usable})
+            judged = await asyncio.gather(*(self._judge_by_grants(call, within) for call in left.values()))
+            judgements |= zip(left, judged, strict=True)
+            left = {id: call for id, call in left.items() if not _take_grant_use(judgements[id].verdict, room)}
         asked = {call.id: call.known for call in calls}
         return {id: one for id, one in judgements.items() if not _is_known_question(one.verdict, asked[id])}
 
@@ -276,6 +294,14 @@ class Gate:
     async def find_unknown_tools(self, patterns: tuple[str, ...]) -> tuple[str, ...]:
         """The names and patterns that match no tool, each with what may have been meant."""
         return await find_unknown_tools(self._registry, patterns)
+
+
+class _OpenCall(NamedTuple):
+    """A call with the verdict of the rules, which grants may still change."""
+
+    entry: RegisteredTool
+    ruled: RuledCall
+    limit: _TimeLimit
 
 
 class _TimeLimit:

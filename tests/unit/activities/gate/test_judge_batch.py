@@ -10,6 +10,7 @@ import pytest
 from holdfast.activities.builtin.shell import Shell
 from holdfast.activities.gate.gate import Gate
 from holdfast.activities.gate.prepare_call import CallContext
+from holdfast.activities.hooks.hook_chain import Hooks
 from holdfast.activities.process.output_store import OutputStore
 from holdfast.activities.registry.registry import Registry
 from holdfast.domain.approvals.approval import Decision, Scope
@@ -17,6 +18,7 @@ from holdfast.domain.approvals.grants import Grant
 from holdfast.domain.calls.call import CallRequest
 from holdfast.domain.calls.verdicts import Allow, Ask, Verdict
 from holdfast.domain.turn.activity_io import CallToValidate
+from tests.support.hooks import function
 
 
 def grant(name: str, uses: int | None, scope: dict[str, object], used: int = 0) -> Grant:
@@ -57,6 +59,20 @@ async def test_S24_uses_are_never_overdrawn(
     ]
     found = await gate.judge_batch(calls, CallContext(grants=tuple(grants), turn_id="turn"))
     assert answers({id: judgement.verdict for id, judgement in found.items()}) == expected
+
+
+async def test_S35_a_hook_is_asked_once_about_each_call_however_often_grants_are_shared_out(tmp_path: Path) -> None:
+    asked: list[str] = []
+    hooks = Hooks([function(lambda call: asked.append(call.call_id))])
+    gate = Gate(Registry([Shell(OutputStore(tmp_path))]), tmp_path, hooks=hooks)
+    calls = [
+        CallToValidate(id=f"b1c{place}", request=CallRequest(tool="shell", arguments={"command": "echo a"}))
+        for place in (1, 2, 3)
+    ]
+    grants = (grant("g1", 1, ECHO_A), grant("g2", 1, ANY))
+    found = await gate.judge_batch(calls, CallContext(grants=grants, turn_id="turn"))
+    assert answers({id: judgement.verdict for id, judgement in found.items()}) == ["g1", "g2", None]
+    assert sorted(asked) == ["b1c1", "b1c2", "b1c3"]
 
 
 async def test_what_is_asked_about_as_it_was_known_needs_no_verdict(tmp_path: Path) -> None:
