@@ -27,7 +27,7 @@ from holdfast.activities.gate.prepare_call import (
     reject_call,
     resolve_tool,
 )
-from holdfast.activities.gate.verdict import RuledCall, Rulebook, apply_deadline, apply_grants, apply_rules
+from holdfast.activities.gate.verdict import Rulebook, RuledCall, apply_deadline, apply_grants, apply_rules
 from holdfast.activities.hooks.hook_chain import BeforeOutcome, Hooks
 from holdfast.activities.hooks.hook_io import BeforeTool
 from holdfast.activities.policy.load_policy import load_policy

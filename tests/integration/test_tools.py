@@ -6,13 +6,33 @@ import asyncio
 import json
 import stat
 import sys
+import time
+from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
-from holdfast import BlobPart, DataPart, Effect, Result, Run, TextPart, TurnInput, tool
+import pytest
+
+from holdfast import (
+    BlobPart,
+    Confirmation,
+    DataPart,
+    Effect,
+    Invocation,
+    Result,
+    Run,
+    TextPart,
+    Tool,
+    TurnInput,
+    tool,
+)
 from holdfast.config.schema import DiscoverySettings
 from holdfast.testing import build_request, decide_all, wait_until
+from holdfast.workflows import call_activities
 from tests.support.engine import Engine
+from tests.support.marks import PATIENCE
 from tests.support.waiting import asked, done, executing, waiting
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 200
@@ -101,6 +121,57 @@ async def test_S34_a_function_is_a_tool_and_what_it_gives_is_data(engine: Engine
     assert renamed.text == "x is now b1c2"
     assert wrong.error is not None
     assert 'txt: is not a parameter. Did you mean "text"?' in wrong.error.message
+
+
+class _SlowToCheck(Tool):
+    """A tool that does not promise a quick check, and whose check waits until it is released where it validates."""
+
+    name = "slow"
+    description = "Take a while to say whether to ask."
+    effect = Effect.READ
+    Parameters: Mapping[str, Any] = {"type": "object"}
+
+    def __init__(self) -> None:
+        self.checked = 0
+        self.checking = asyncio.Event()
+        self.released = asyncio.Event()
+
+    def build(self, arguments: dict[str, Any], workspace: Path) -> Invocation:
+        return _SlowCheck(self)
+
+
+class _SlowCheck(Invocation):
+    def __init__(self, tool: _SlowToCheck) -> None:
+        self._tool = tool
+
+    def describe(self) -> str:
+        return "Take a while"
+
+    async def should_confirm(self) -> Confirmation | None:
+        self._tool.checked += 1
+        self._tool.checking.set()
+        await self._tool.released.wait()
+        return None
+
+    async def execute(self, run: Run) -> Result:
+        return Result.from_text("done")
+
+
+async def test_S20_a_turn_answers_while_a_tool_takes_long_to_check_a_call_and_it_is_asked_once(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_activities, "LOCAL_LIMIT", timedelta(seconds=1))
+    slow = _SlowToCheck()
+    async with engine.worker(slow), asyncio.timeout(PATIENCE):
+        turn = await engine.start(TurnInput(batches=((build_request("slow"),),)))
+        await slow.checking.wait()
+        asked = time.monotonic()
+        while time.monotonic() < asked + 1.5:  # longer than a local activity may take
+            assert (await turn.fetch_view()).counts == {"validating": 1}
+        assert slow.checked == 1, "no attempt within the workflow task was given up"
+        slow.released.set()
+        assert [response.text for response in (await turn.result()).responses] == ["done"]
+    assert slow.checked == 2, "when it is validated, and where it executes"
 
 
 async def test_S36_a_call_runs_on_the_task_queue_that_its_tool_names(engine: Engine) -> None:

@@ -53,6 +53,7 @@ class ToolTraits(TypedDict, total=False):
     open_world: bool
     destructive: bool
     edits: str | None
+    checks_quickly: bool
     retries: Retries | None
     timeout_seconds: float
     heartbeat_seconds: float
@@ -119,8 +120,6 @@ def tool(
 class FunctionTool(Tool):
     """A tool made from a function, by `@tool`. Calling it calls the function."""
 
-    checks_quickly = True
-
     def __init__(
         self,
         function: Function,
@@ -141,6 +140,7 @@ class FunctionTool(Tool):
         self.effect = effect
         self.confirm: Confirm = effect is not Effect.READ if confirm is None else confirm
         self.safe: ConcurrencySafe = effect is Effect.READ if concurrency_safe is None else concurrency_safe
+        self.checks_quickly = not inspect.iscoroutinefunction(confirm)  # what awaits something may take long
         self.on_decision = on_decision
         self.Parameters = said.parameters
         self.runs = said.runs

@@ -210,6 +210,17 @@ def test_options_are_the_traits_of_the_tool() -> None:
     assert (named.timeout_seconds, named.heartbeat_seconds) == (5, 2)
 
 
+def test_S20_a_tool_whose_confirm_awaits_something_does_not_promise_a_quick_check() -> None:
+    async def look_up(text: str) -> bool:
+        return bool(text)
+
+    assert tool(plain).checks_quickly
+    assert tool(confirm=lambda text: bool(text))(plain).checks_quickly
+    assert not tool(confirm=look_up)(plain).checks_quickly
+    assert tool(confirm=look_up, checks_quickly=True)(plain).checks_quickly
+    assert not tool(checks_quickly=False)(plain).checks_quickly
+
+
 def plain(text: str) -> str:
     return text
 
