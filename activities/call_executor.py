@@ -237,7 +237,13 @@ class _Execution(NamedTuple):
         if decision is None:
             return None
         changed = decision.has_changes or self.input.shown is not None
-        return DecisionNotice(action=decision.outcome.value, by=decision.by, note=decision.note, changed=changed)
+        return DecisionNotice(
+            action=decision.outcome.value,
+            by=decision.by,
+            note=decision.note,
+            changed=changed,
+            arguments=self.verdict.bound.arguments,
+        )
 
     def build_spending(self, decision: Decision, run: int | str) -> Spending:
         """A decision, spent for this execution."""

@@ -86,7 +86,8 @@ async def test_a_tool_hears_the_decision_on_its_call_before_it_runs(engine: Engi
     heard: list[object] = []
 
     def hear(decision: DecisionNotice) -> None:
-        heard.append((decision.action, decision.by, decision.note, decision.changed))
+        told = (decision.action, decision.by, decision.note, decision.changed, dict(decision.arguments))
+        heard.append(told)
         if decision.note == "not like this":
             raise ToolFailure("unhappy", "The note says no.")
 
@@ -115,9 +116,9 @@ async def test_a_tool_hears_the_decision_on_its_call_before_it_runs(engine: Engi
     assert result.responses[2].error is not None
     assert result.responses[2].error.type == "unhappy"
     assert heard == [
-        ("proceed_once", "ana", "fine", False),
+        ("proceed_once", "ana", "fine", False, {"target": "one"}),
         "one",
-        ("proceed_once", "ana", None, True),
+        ("proceed_once", "ana", None, True, {"target": "four"}),
         "four",
-        ("proceed_once", "ana", "not like this", False),
+        ("proceed_once", "ana", "not like this", False, {"target": "three"}),
     ]

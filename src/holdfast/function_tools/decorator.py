@@ -98,7 +98,9 @@ def tool(
 
     `name`, `description`: None takes the function's. `effect`: what a repetition does (S31). `confirm`: whether or why
     to ask a person, a function of the arguments at will; None asks unless it merely reads. `concurrency_safe`: may it
-    run beside others; None says yes if it merely reads. `on_decision`: is told of the decision on its call.
+    run beside others; None says yes if it merely reads. `on_decision`: is told of the decision that lets its call run,
+    with the arguments (`DecisionNotice` says of which not).
+
     Raises BadInput when its types cannot be a tool's.
     """
 

@@ -25,7 +25,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from holdfast.domain.approvals.approval import Confirmation, QuestionAnswer, ToolNotes
 from holdfast.domain.base import Data
@@ -260,14 +260,20 @@ class Retries:
 
 
 class DecisionNotice(Data):
-    """What a tool is told of the decision that lets its call run."""
+    """What a tool is told of the decision that lets its call run; of several approvers, the last one's.
+
+    No notice comes of a call that does not run (refused, expired, answered in the tool's place), nor of one that runs
+    without a decision of its own: by a rule, by an earlier grant, or because nobody answered in time.
+    """
 
     action: str
     """`proceed_once`, `proceed_always` …: an outcome by its name."""
     by: str | None = None
     note: str | None = None
     changed: bool = False
-    """A person has changed the arguments: the invocation has them as they will run."""
+    """A person has changed the arguments."""
+    arguments: Mapping[str, JsonValue] = Field(default_factory=dict)
+    """As they will execute: checked, and with what hooks and people changed."""
 
 
 class Invocation(ABC):
@@ -330,6 +336,7 @@ class Invocation(ABC):
         """A person let this call run: called in the executing activity, before `execute`.
 
         Once for each attempt, so it must be repeatable. An exception ends the call with that error, and nothing runs.
+        `DecisionNotice` says of which decisions it is not told.
         """
         return
 
