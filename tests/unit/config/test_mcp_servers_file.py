@@ -12,6 +12,7 @@ import pytest
 from holdfast.activities.mcp.resolve import ResolvedServer, resolve_server
 from holdfast.activities.mcp.server.definitions import Definition, is_wanted
 from holdfast.config.mcp_servers_file import load_configured, load_disabled, load_servers
+from holdfast.config.provider_keys import OUR_PREFIXES
 from holdfast.config.schema import McpServerSettings, McpSettings, parse_configuration
 from holdfast.config.toml_document import FileContent
 from holdfast.errors import BadInput
@@ -65,8 +66,8 @@ def test_S39_what_cannot_be_filled_in_is_told_without_values(given: Any, words: 
 
 
 def test_S45_a_server_gets_little_of_our_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TEMPORAL_API_KEY", "secret")
-    monkeypatch.setenv("HOLDFAST_LEDGER", "secret")
+    for ours in OUR_PREFIXES:
+        monkeypatch.setenv(f"{ours}API_KEY", "secret")
     monkeypatch.setenv("SOMEBODY_ELSES_TOKEN", "secret")
     found = resolved(command="x", env={"MINE": "1"}).environment
     assert "secret" not in found.values()
@@ -167,7 +168,7 @@ def test_a_file_that_is_none_of_servers_is_told(tmp_path: Path, value: object, w
         ({"type": "carrier pigeon", "command": "x"}, "its type is not known"),
         ({"command": ["x"]}, "command"),
         ({"command": "x", "env": {"TOKEN": 12345678}}, "env.TOKEN"),
-        ({"command": "x", "env": {"HOLDFAST_DATA": "y"}}, "are kept from them"),
+        *(({"command": "x", "env": {f"{ours}DATA": "y"}}, "are kept from them") for ours in OUR_PREFIXES),
         ({"url": "ftp://secret-host/"}, "must begin with http:// or https://"),
         ({"command": "x", "env": {"12345678=": "a; 12345678"}}, "`env`: "),
     ],

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from holdfast.config.provider_keys import OUR_PREFIXES
 from holdfast.config.schema import (
     ApproverSettings,
     Configuration,
@@ -258,8 +259,10 @@ WRONG: dict[str, tuple[str, int, str]] = {
     "no module": ("tools.modules = [':x']", 1, "must be `module:name`"),
     "no name": ("tools.modules = ['a-b:c']", 1, "must be `module:name`"),
     "a variable": ("tools.shell.environment = { 'a-b' = '' }", 1, "is not the name of an environment variable"),
-    "our variable": ("tools.shell.environment.HOLDFAST_X = ''", 1, "are kept from them"),
-    "a variable of our traces": ("tools.shell.environment.OTEL_EXPORTER_X = ''", 1, "are kept from them"),
+    **{
+        f"our variable {ours}": (f"tools.shell.environment.{ours}X = ''", 1, "are kept from them")
+        for ours in OUR_PREFIXES
+    },
     "half a variable": ('tools.shell.environment.X = "\\u0000"', 1, "holds a NUL character"),
     "a short lease": ("[tools.shell]\nlease_seconds = 4", 2, "`tools.shell.lease_seconds` must be at least 5, not 4"),
     "a lease of days": ("tools.shell.lease_seconds = 86_401", 1, "must be at most 86,400, not 86401"),

@@ -18,6 +18,7 @@ from holdfast.activities.builtin import grep
 from holdfast.activities.builtin.grep import Grep
 from holdfast.activities.search import ripgrep, text_files
 from holdfast.activities.search.ripgrep import CONCURRENT_SEARCHES
+from holdfast.config.provider_keys import OUR_PREFIXES
 from holdfast.domain.calls.tool import Effect, Invocation, ToolFailure
 from holdfast.domain.content import Result
 from holdfast.testing import FakeRun
@@ -353,7 +354,8 @@ def put_program(folder: Path, script: str) -> Path:
 async def test_search_gets_none_of_our_variables(
     workspace: Path, run: FakeRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for name in ("TEMPORAL_API_KEY", "HOLDFAST_TOKEN", "AWS_SECRET_ACCESS_KEY", "RIPGREP_CONFIG_PATH"):
+    ours = (f"{prefix}API_KEY" for prefix in OUR_PREFIXES)
+    for name in (*ours, "AWS_SECRET_ACCESS_KEY", "RIPGREP_CONFIG_PATH"):
         monkeypatch.setenv(name, "secret")
     program = put_program(tmp_path, f"/usr/bin/env > '{tmp_path}/environment'; exit 1")
     await build(workspace, program, pattern="x").execute(run)

@@ -20,6 +20,7 @@ from holdfast.activities.builtin.shell import Shell
 from holdfast.activities.policy.command_matching import CommandReading
 from holdfast.activities.process.output_store import OutputStore
 from holdfast.activities.supervision.runs import Runs
+from holdfast.config.provider_keys import OUR_PREFIXES
 from holdfast.domain.calls.tool import Effect, Invocation, ToolFailure
 from holdfast.domain.content import Result
 from holdfast.testing import FakeRun
@@ -299,15 +300,15 @@ async def test_stopped_command_leaves_no_output_file(
 # What it inherits
 
 
+@pytest.mark.parametrize("ours", [*OUR_PREFIXES, "otel_exporter_"])
 async def test_S45_nothing_of_ours_is_in_its_environment(
-    shell: Shell, workspace: Path, run: Watched, monkeypatch: pytest.MonkeyPatch
+    shell: Shell, workspace: Path, run: Watched, monkeypatch: pytest.MonkeyPatch, ours: str
 ) -> None:
-    monkeypatch.setenv("TEMPORAL_API_KEY", "secret")
-    monkeypatch.setenv("HOLDFAST_TOKEN", "secret")
+    monkeypatch.setenv(f"{ours}API_KEY", "secret")
     monkeypatch.setenv("SOMEBODY_ELSES", "kept")
     text = await bounded(build(shell, workspace, "env -0 | tr '\\0' '\\n'").execute(run))
     names = {line.partition("=")[0] for line in text.splitlines()}
-    assert {name for name in names if name.startswith(("TEMPORAL_", "HOLDFAST_"))} == {"HOLDFAST_CALL"}
+    assert {name for name in names if name.upper().startswith(OUR_PREFIXES)} == {"HOLDFAST_CALL"}
     assert f"HOLDFAST_CALL={run.key}" in text
     assert "secret" not in text
     assert "SOMEBODY_ELSES=kept" in text

@@ -17,6 +17,7 @@ import pytest
 
 from holdfast.activities.hooks.hook_chain import CONCURRENT_HOOKS, BeforeOutcome, Hooks
 from holdfast.activities.hooks.hook_runners import THREADS_LIMIT
+from holdfast.config.provider_keys import OUR_PREFIXES
 from tests.support.hooks import after, before, command, function, of_words
 from tests.support.marks import PATIENCE, alive, marked, until
 
@@ -350,11 +351,11 @@ async def test_S35_waiting_for_a_turn_costs_nothing_of_the_time_limit(tmp_path: 
 # What a command finds
 
 
+@pytest.mark.parametrize("ours", [*OUR_PREFIXES, "otel_exporter_"])
 async def test_a_command_gets_no_credentials_of_ours_and_runs_in_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ours: str
 ) -> None:
-    monkeypatch.setenv("TEMPORAL_API_KEY", "s3cret")
-    monkeypatch.setenv("HOLDFAST_DATA", "s3cret")
+    monkeypatch.setenv(f"{ours}API_KEY", "s3cret")
     code = textwrap.dedent("""
         print(json.dumps({"arguments": {"folder": os.getcwd(), "environment": dict(os.environ)}}))
     """)

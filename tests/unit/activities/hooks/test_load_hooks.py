@@ -21,6 +21,7 @@ from holdfast.activities.hooks.decorators import find_mark
 from holdfast.activities.hooks.hook_chain import Hooks
 from holdfast.activities.hooks.hook_io import AfterAnswer, BeforeAnswer
 from holdfast.activities.hooks.load_hooks import load_hooks
+from holdfast.config.provider_keys import OUR_PREFIXES
 from holdfast.config.schema import HookSettings, OnFailure, When, parse_configuration
 from holdfast.config.settings import Settings, load_settings
 from holdfast.config.toml_document import FileContent
@@ -137,7 +138,10 @@ WRONG: dict[str, tuple[str, int, str]] = {
     "an empty tool": (HOOK + "command = 'x'\ntools = ['']", 5, "`hooks.1.tools.1` is empty"),
     "half a pattern": (HOOK + "command = 'x'\ntools = ['a', '[a']", 5, "`hooks.1.tools.2`"),
     "one text for tools": (HOOK + "command = 'x'\ntools = 'shell'", 5, "`hooks.1.tools` must be an array, not text"),
-    "our variable": (HOOK + "command = 'x'\nenvironment.HOLDFAST_X = ''", 5, "are kept from them"),
+    **{
+        f"our variable {ours}": (HOOK + f"command = 'x'\nenvironment.{ours}X = ''", 5, "are kept from them")
+        for ours in OUR_PREFIXES
+    },
     "folder": (HOOK + "command = 'x'\nfolder = '.'", 5, "`hooks.1.folder` is not a setting"),
     "unknown": (HOOK + "command = 'x'\nwen = 'x'", 5, "`hooks.1.wen` is not a setting; did you mean `when`?"),
     "a table": ("[hooks]\nentry_points = false", 1, "`hooks` must be an array, not a table"),

@@ -25,6 +25,7 @@ from holdfast.activities.registry.command_tools import (
     read_declarations,
 )
 from holdfast.activities.registry.registry import Registry
+from holdfast.config.provider_keys import OUR_PREFIXES
 from holdfast.config.schema import DiscoverySettings
 from holdfast.domain.calls.tool import Effect, Invocation, Tool, ToolFailure
 from holdfast.domain.content import Result, TextPart
@@ -217,17 +218,17 @@ def test_S38_whatever_is_printed_is_declarations_or_refused(printed: Any) -> Non
 # How a discovery runs
 
 
+@pytest.mark.parametrize("ours", OUR_PREFIXES)
 async def test_S38_discovery_runs_in_its_folder_with_its_environment(
-    tmp_path: Path, outputs: OutputStore, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, outputs: OutputStore, monkeypatch: pytest.MonkeyPatch, ours: str
 ) -> None:
-    monkeypatch.setenv("TEMPORAL_API_KEY", "secret")
-    monkeypatch.setenv("HOLDFAST_DATA", "secret")
+    monkeypatch.setenv(f"{ours}API_KEY", "secret")
     monkeypatch.setenv("INHERITED", "yes")
-    code = """
+    code = f"""
         import json, os, sys
-        ours = sorted(name for name in os.environ if name.startswith(("TEMPORAL_", "HOLDFAST_")))
+        ours = sorted(name for name in os.environ if name.startswith({OUR_PREFIXES}))
         told = [os.getcwd(), os.environ["ADDED"], os.environ["INHERITED"], ours, sys.stdin.read()]
-        print(json.dumps([{"name": "told", "description": json.dumps(told)}]))
+        print(json.dumps([dict(name="told", description=json.dumps(told))]))
     """
     settings = configured(tmp_path, python(tmp_path, code), environment={"ADDED": "it"})
     [made] = await discovered(settings, outputs)
@@ -389,18 +390,18 @@ async def failure(work: Awaitable[Result]) -> ToolFailure:
     return failed.value
 
 
-ECHO = """
+ECHO = f"""
     import json, os, sys
-    ours = sorted(name for name in os.environ if name.startswith(("TEMPORAL_", "HOLDFAST_")))
+    ours = sorted(name for name in os.environ if name.startswith({OUR_PREFIXES}))
     print(json.dumps([sys.argv[1:], json.load(sys.stdin), os.getcwd(), ours, os.environ["ADDED"]]), end="")
 """
 
 
+@pytest.mark.parametrize("ours", OUR_PREFIXES)
 async def test_S38_call_gets_its_name_and_its_arguments_and_prints_the_result(
-    tmp_path: Path, outputs: OutputStore, run: Watched, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, outputs: OutputStore, run: Watched, monkeypatch: pytest.MonkeyPatch, ours: str
 ) -> None:
-    monkeypatch.setenv("TEMPORAL_API_KEY", "secret")
-    monkeypatch.setenv("HOLDFAST_TOKEN", "secret")
+    monkeypatch.setenv(f"{ours}API_KEY", "secret")
     made = calling(tmp_path, outputs, ECHO, environment={"ADDED": "it"})
     arguments = {"text": 'ä "quoted"\n\0😀', "--flag": [None, 1.5], "deep": {"a": {}}}
     result = await bounded(bound(made, tmp_path / "elsewhere", **arguments).execute(run))

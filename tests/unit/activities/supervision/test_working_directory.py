@@ -15,6 +15,7 @@ from holdfast.activities.process.output_store import OutputStore
 from holdfast.activities.supervision import run_protocol
 from holdfast.activities.supervision.runs import Runs
 from holdfast.activities.supervision.sandbox import Sandbox
+from holdfast.config.provider_keys import OUR_PREFIXES
 from holdfast.domain.calls.tool import Invocation, ToolFailure
 from holdfast.domain.content import Result
 from holdfast.domain.context import Context
@@ -227,16 +228,16 @@ async def test_S47_variables_have_the_values_that_the_worker_has(
     ("environment", "words"),
     [
         ({"TOKEN": "NOT_SET"}, "'TOKEN' .* 'NOT_SET' .* not set"),
-        ({"TOKEN": "HOLDFAST_KEY"}, "'HOLDFAST_KEY' is not for commands"),
+        *(({"TOKEN": f"{ours}KEY"}, f"'{ours}KEY' is not for commands") for ours in OUR_PREFIXES),
         ({"TOKEN": "OPENAI_API_KEY"}, "'OPENAI_API_KEY' is not for commands"),
         ({"TOKEN": "temporal_key"}, "'temporal_key' is not for commands"),
-        ({"HOLDFAST_CALL": "SOURCE"}, "'HOLDFAST_CALL' is not for commands"),
+        *(({f"{ours}CALL": "SOURCE"}, f"'{ours}CALL' is not for commands") for ours in OUR_PREFIXES),
     ],
 )
 def test_S47_variable_that_cannot_be_had_is_an_error_without_any_value(
     shell: Shell, workspace: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], words: str
 ) -> None:
-    for name in ("SOURCE", "HOLDFAST_KEY", "temporal_key"):
+    for name in ("SOURCE", "temporal_key", *(f"{ours}KEY" for ours in OUR_PREFIXES)):
         monkeypatch.setenv(name, CANARY)
     monkeypatch.delenv("NOT_SET", raising=False)
     with pytest.raises(ValueError, match=words) as refused:
