@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 from holdfast.activities.policy.conditions import CallFacts
 from holdfast.activities.policy.grants import CandidateCall, find_covering_grant
-from holdfast.activities.policy.load_policy import list_sources, load_policy
+from holdfast.activities.policy.load_policy import build_policy, list_sources, load_files, load_shipped
 from holdfast.activities.policy.policy import Policy
 from holdfast.activities.policy.rules import Rule, RuleEffect, Tier
 from holdfast.activities.policy.saved_grants import GrantSource
@@ -42,7 +42,7 @@ from holdfast.domain.modes import Mode
 from holdfast.domain.turn.activity_io import ExecuteInput
 from holdfast.domain.turn.ids import find_family
 from holdfast.errors import BadInput, DecisionRefused
-from holdfast.util.findings import Finding, ok
+from holdfast.util.findings import Finding, ok, warning
 from holdfast.util.json_values import digest_canonical
 
 ApplyChange = Callable[[dict[str, JsonValue], Decision], dict[str, JsonValue]]
@@ -266,7 +266,14 @@ def has_keys(approvers: Collection[Approver]) -> bool:
 def check_rules(settings: Settings) -> Iterator[Finding]:
     """Load the policy as a worker would; BadInput with every problem of every file."""
     sources = list_sources(settings)
-    check_roles(load_policy(sources), settings.approvers)
+    loaded = load_files(sources)
+    check_roles(build_policy([load_shipped(), *loaded]), settings.approvers)
     yours = sum(source.tier is not Tier.DEFAULT for source in sources)
     files = f"{yours} files of yours" if yours else "none of yours"
     yield ok(f"the rules can be loaded: those that come with Holdfast, and {files}")
+    for one in loaded:
+        for found in one.warnings:
+            yield warning(
+                f"{one.document.content.file}, line {found.line}: {found.message}",
+                "correct the rule, if it says something else than you mean; see `holdfast policy check`",
+            )

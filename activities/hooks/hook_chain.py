@@ -98,6 +98,11 @@ class Hooks:
         self._slots = asyncio.Semaphore(at_once)
 
     @property
+    def all_hooks(self) -> list[Hook]:
+        """The hooks in their order."""
+        return [hook for hook, _ in self._hooks]
+
+    @property
     def is_empty(self) -> bool:
         """Has the worker no hooks at all?"""
         return not self._hooks
@@ -110,7 +115,7 @@ class Hooks:
     @property
     def hook_descriptions(self) -> list[dict[str, JsonValue]]:
         """What the hooks are, in their order. Of variables the names alone."""
-        return [hook.identity for hook, _ in self._hooks]
+        return [hook.identity for hook in self.all_hooks]
 
     async def ask_before(self, call: BeforeTool) -> BeforeOutcome:
         """Ask the hooks before a call runs, until one denies it. Never raises for a hook's failure."""

@@ -12,7 +12,7 @@ import pkgutil
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,14 @@ from holdfast.activities.hooks.decorators import find_mark
 from holdfast.activities.hooks.hook_chain import Hook, Hooks
 from holdfast.activities.hooks.hook_io import clean_text
 from holdfast.activities.hooks.hook_runners import CommandRunner, FunctionRunner
+from holdfast.activities.policy.lint import find_misspelt
 from holdfast.activities.process.command import build_environment
 from holdfast.config.schema import HookSettings, When
 from holdfast.config.settings import Settings
 from holdfast.config.toml_document import Problem, format_problems
 from holdfast.errors import BadInput
-from holdfast.util.findings import Finding, ok
+from holdfast.util.findings import Finding, ok, warning
+from holdfast.util.globs import Glob
 from holdfast.util.text import exception_text
 
 ENTRY_POINT_GROUP = "holdfast.hooks"
@@ -142,8 +144,16 @@ def _find_package_name(point: EntryPoint) -> str:
     return clean_text(point.dist.name if point.dist else point.name, 100)
 
 
+def find_misspelt_tools(tools: Iterable[str], known: Collection[str] = ()) -> Iterator[str]:
+    """A sentence for each name in the `tools` of a hook that is close to that of a built-in tool, and not `known`."""
+    return find_misspelt({name for pattern in tools for name in Glob(pattern).literals}.difference(known))
+
+
 def check_hooks(settings: Settings) -> Iterator[Finding]:
     """Load every hook as a worker would; BadInput with all that is wrong with any of them."""
-    load_hooks(settings)
+    hooks = load_hooks(settings)
     count = len(settings.hooks)
     yield ok(f"{count} of the settings, and all can be loaded" if count else "none in the settings")
+    for hook in hooks.all_hooks:
+        for why in find_misspelt_tools(hook.tools):
+            yield warning(f"the hook {hook.name!r}: {why}", "correct its `tools`: it is asked about no other calls")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from holdfast.activities.policy.command_matching import Phrase
@@ -23,13 +24,12 @@ from holdfast.activities.policy.subject import (
     build_call_subject,
 )
 from holdfast.activities.shell.programs.program_effects import may_run_files
+from holdfast.config.types import find_impossible_names
 from holdfast.domain.calls.tool import Effect
 from holdfast.domain.modes import Mode
-from holdfast.util.globs import Glob
 from holdfast.util.json_values import digest_canonical
 from holdfast.util.suggestions import suggest_names
 
-_POSSIBLE = re.compile(r"[A-Za-z0-9_.:/-]*")
 _WITH_COMMAND = re.compile(r"\w+[ (](\w[^:()]*)")
 """Rules on commands in the form of other programs: `Bash(rm:*)`, `shell(rm)`."""
 KNOWN_ELSEWHERE = {
@@ -83,19 +83,15 @@ def find_contradictions(rule: Rule) -> Iterator[RuleFault]:
 
 def _find_impossible_names(rule: Rule) -> Iterator[RuleFault]:
     """Names that no tool can have. A server may give its own tools any name."""
-    spelled = (
-        [text for glob in map(Glob, rule.tool or ()) for text in glob.spelled_texts] if rule.server is None else []
-    )
-    for name in spelled:
-        if not _POSSIBLE.fullmatch(name):
-            words = _WITH_COMMAND.match(name)
-            hint = f': say `tool = "shell"` and `command = "{words[1].strip()}"` instead' if words else ""
-            yield RuleFault(("tool",), f"can never match: no tool can be called {name!r}{hint}")
+    for name in chain.from_iterable(map(find_impossible_names, rule.tool or ())) if rule.server is None else ():
+        words = _WITH_COMMAND.match(name)
+        hint = f': say `tool = "shell"` and `command = "{words[1].strip()}"` instead' if words else ""
+        yield RuleFault(("tool",), f"can never match: no tool can be called {name!r}{hint}")
 
 
-def find_misspelt(rule: Rule) -> Iterator[str]:
-    """Names of tools in a rule that are close to the name of a built-in tool."""
-    for name in sorted(rule.tools - BUILT_IN.keys()) if rule.server is None else ():
+def find_misspelt(names: Iterable[str]) -> Iterator[str]:
+    """A sentence for each name that no built-in tool has, and that is close to the name of one."""
+    for name in sorted(set(names) - BUILT_IN.keys()):
         close = KNOWN_ELSEWHERE.get(name) or next(iter(suggest_names(name.lower(), BUILT_IN, 1, similar=0.75)), None)
         if close:
             yield f"no built-in tool is called {name!r}: do you mean {close!r}? It is right for a tool of your own"

@@ -80,8 +80,12 @@ def list_sources(settings: Settings) -> list[PolicySource]:
 
 def load_policy(sources: Iterable[PolicySource]) -> Policy:
     """The policy of the shipped rules and these files. BadInput with every problem of every file."""
-    loaded = [load_shipped(), *(_load_source(source) for source in sources)]
-    return build_policy(loaded)
+    return build_policy([load_shipped(), *load_files(sources)])
+
+
+def load_files(sources: Iterable[PolicySource]) -> list[LoadedFile]:
+    """These files, each checked by itself."""
+    return [_load_source(source) for source in sources]
 
 
 def build_policy(loaded: Iterable[LoadedFile]) -> Policy:
@@ -150,7 +154,8 @@ def _find_expired(entries: Iterable[PolicyRule], now: datetime) -> Iterator[Prob
 
 def _find_misspelt(entries: Iterable[PolicyRule]) -> Iterator[Problem]:
     for place, entry in enumerate(entries, start=1):
-        yield from (Problem(entry.line, f"rule.{place}.tool", why) for why in find_misspelt(entry.rule))
+        names = entry.rule.tools if entry.rule.server is None else ()
+        yield from (Problem(entry.line, f"rule.{place}.tool", why) for why in find_misspelt(names))
 
 
 def _find_broad(entries: Iterable[PolicyRule]) -> Iterator[Problem]:

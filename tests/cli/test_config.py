@@ -75,7 +75,7 @@ def test_a_named_file_comes_before_one_that_is_found_and_that_before_the_users_o
 def test_without_a_file_the_defaults_are_used_and_that_is_said(place: Home) -> None:
     done = place.run("config", "check")
     assert (done.returncode, done.stdout) == (0, "No settings file: the environment and the defaults are used.\n")
-    assert place.json("config", "check") == {"file": None, "ok": True, "problems": []}
+    assert place.json("config", "check") == {"file": None, "ok": True, "problems": [], "warnings": []}
     done = place.run("config", "path")
     assert (done.returncode, done.stdout) == (0, "")
 
@@ -190,7 +190,17 @@ def test_a_good_file_is_outlined(place: Home) -> None:
     for words in ("  imports         a.b:c", "./tools.py call TOOL", "  MCP server      x: npx"):
         assert words in done.stdout
     assert "is not trusted" in done.stderr
-    assert place.json("config", "check", str(file)) == {"file": str(file), "ok": True, "problems": []}
+    assert place.json("config", "check", str(file)) == {"file": str(file), "ok": True, "problems": [], "warnings": []}
+
+
+def test_S29_a_hook_whose_tools_are_probably_misspelt_is_warned_of_with_its_line(place: Home) -> None:
+    hook = '[[hooks]]\nname = "{}"\nwhen = "before"\ncommand = "true"\n'
+    file = write(place, f'{hook.format("a")}{hook.format("b")}tools = ["shel"]\n')
+    words = "no built-in tool is called 'shel': do you mean 'shell'? It is right for a tool of your own"
+    done = place.run("config", "check", str(file))
+    assert (done.returncode, f"{file}, line 9: {words}" in done.stderr) == (0, True)
+    found = place.json("config", "check", str(file))
+    assert (found["ok"], found["warnings"]) == (True, [{"line": 9, "path": "hooks.2.tools", "message": words}])
 
 
 def test_values_of_variables_are_not_shown(place: Home) -> None:

@@ -146,6 +146,15 @@ def test_what_the_settings_name_is_tried(empty: Home, text: str, check: str, sai
     assert said in bad(found, check)
 
 
+def test_S29_names_of_tools_that_are_probably_misspelt_are_warnings(empty: Home) -> None:
+    rule, hook = '[[rule]]\ndecision = "deny"\n', '[[hooks]]\nname = "h"\nwhen = "before"\ncommand = "true"\n'
+    (empty.folder / "mine.toml").write_text(f'{rule}tool = "shel"\n')
+    text = f'policy = ["mine.toml"]\n{hook}tools = ["Bash"]\n'
+    _, found = looked(empty, "--offline", file=written(empty, text))
+    assert "mine.toml, line 1: no built-in tool is called 'shel'" in bad(found, "policy", "warning")
+    assert "the hook 'h': no built-in tool is called 'Bash'" in bad(found, "hooks", "warning")
+
+
 def test_tools_that_cannot_be_used_are_warnings_and_those_of_servers_are_left_to_them(empty: Home) -> None:
     text = '[tools]\nmodules = ["no_such_module:tools"]\ndisable = ["later__tool"]\n'
     text += '[mcp.servers.later]\ncommand = "false"\n'

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from temporalio.api.enums.v1 import PendingActivityState
 
-from holdfast import Response, TurnInput
+from holdfast import HoldfastPlugin, Response, Run, TurnInput
 from holdfast.config.schema import HookSettings
-from holdfast.testing import build_request, wait_until
+from holdfast.testing import FakeTool, build_request, wait_until
 from holdfast.workflows import call_activities
 from tests.support.engine import Engine
 from tests.support.waiting import waiting
@@ -32,6 +32,10 @@ def _answering(text: str) -> list[str]:
 
 def _kind(response: Response) -> str | None:
     return response.error.type if response.error else None
+
+
+async def _echo(arguments: dict[str, Any], run: Run) -> str:
+    return "done"
 
 
 async def _one(engine: Engine, command: str, **turn: Any) -> tuple[Response, Any, str]:
@@ -182,6 +186,24 @@ async def test_S35_a_slow_hook_is_asked_once_per_phase(engine: Engine, monkeypat
         await turn.result()
     assert asked.read_text().split() == ["validate", "execute", "validate", "execute"]
     assert (await engine.history(turn)).count("MARKER_RECORDED") == 1, "only the first batch tries the quick way"
+
+
+async def test_S29_a_worker_logs_which_hook_names_a_tool_that_it_has_not(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    _hooks(engine, {"name": "typo", "when": "before", "command": _answering("{}"), "tools": ["{shel,Bash}"]})
+
+    def log(*tools: FakeTool) -> list[str]:
+        caplog.clear()
+        HoldfastPlugin(engine.settings, tools=tools).build_activities(engine.client)
+        return [record.getMessage() for record in caplog.records if record.name == "holdfast.plugin.plugin"]
+
+    bash, shel = (
+        f"The hook 'typo': no built-in tool is called {name!r}: do you mean 'shell'? It is right for a tool of your own"
+        for name in ("Bash", "shel")
+    )
+    assert log() == [bash, shel]
+    assert log(FakeTool("Bash", _echo)) == [shel]
 
 
 async def test_S31_workers_that_are_lost_while_they_validate_cost_no_call_its_verdict(engine: Engine) -> None:

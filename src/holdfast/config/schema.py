@@ -44,6 +44,7 @@ from holdfast.config.types import (
     check_queue_name,
     check_reference,
     check_secret_reference,
+    check_tool_glob,
     check_tool_name,
     check_unique,
     check_variable_reference,
@@ -137,9 +138,9 @@ class HookTraits(Message):
     """When a hook is asked, about which tools, and what it means when it fails."""
 
     when: When
-    tools: Annotated[tuple[Annotated[NonEmpty, AfterValidator(check_glob)], ...], AfterValidator(check_not_empty)] = (
-        "*",
-    )
+    tools: Annotated[
+        tuple[Annotated[NonEmpty, AfterValidator(check_tool_glob)], ...], AfterValidator(check_not_empty)
+    ] = ("*",)
     timeout_seconds: Annotated[float, Field(strict=True, ge=1, le=300)] = 10
     on_failure: OnFailure = OnFailure.DENY
 

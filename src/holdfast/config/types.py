@@ -17,6 +17,7 @@ from holdfast.domain.base import Message
 T = TypeVar("T")
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_.:/-]+")
 _QUEUE_LIMIT = 1_000
 """Temporal's own."""
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}")
@@ -45,7 +46,7 @@ def check_not_empty(values: tuple[T, ...]) -> tuple[T, ...]:
 
 def check_tool_name(text: str) -> str:
     """A name that a tool can have."""
-    if not re.fullmatch(r"[A-Za-z0-9_.:/-]+", text):
+    if not _TOOL_NAME.fullmatch(text):
         raise ValueError(f"cannot be the name of a tool: {text!r}")
     return text
 
@@ -191,11 +192,25 @@ def check_secret_reference(text: str) -> str:
 
 
 def check_glob(text: str) -> str:
-    """A pattern for names of tools."""
+    """A pattern for names."""
     from holdfast.util.globs import Glob  # only here, as above
 
     Glob(text)
     return text
+
+
+def check_tool_glob(text: str) -> str:
+    """A pattern for names of tools."""
+    for name in find_impossible_names(text):
+        raise ValueError(f"can never match: no tool can be called {name!r}; a name alone is meant, as in 'shell'")
+    return text
+
+
+def find_impossible_names(pattern: str) -> list[str]:
+    """What a pattern spells out and no name of a tool can hold. PatternError for a pattern that cannot be read."""
+    from holdfast.util.globs import Glob  # only here, as above
+
+    return [text for text in Glob(pattern).spelled_texts if text and not _TOOL_NAME.fullmatch(text)]
 
 
 Flag = Annotated[bool, Field(strict=True)]

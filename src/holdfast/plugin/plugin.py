@@ -26,7 +26,7 @@ from holdfast.activities.execution.run_tool import run_with_heartbeats
 from holdfast.activities.gate.approval_checks import check_roles
 from holdfast.activities.gate.gate import Gate
 from holdfast.activities.gate.records import RecordFolder
-from holdfast.activities.hooks.load_hooks import load_hooks
+from holdfast.activities.hooks.load_hooks import find_misspelt_tools, load_hooks
 from holdfast.activities.ledger.ledger import Ledger
 from holdfast.activities.ledger.open import open_ledger
 from holdfast.activities.loading import load_registry
@@ -210,6 +210,10 @@ class HoldfastPlugin(SimplePlugin):
         self.outputs.shared_outputs = SharedOutputs(build_object_stores(settings), codec, client.namespace)
         approvers = find_approvers(settings)
         check_roles(self.policy, approvers)
+        hooks, known = load_hooks(settings), [entry.declaration.name for entry in self.registry.entries]
+        for hook in hooks.all_hooks:
+            for why in find_misspelt_tools(hook.tools, known):
+                _LOGGER.warning("The hook %r: %s", hook.name, why)
         gate = Gate(
             self.registry,
             settings.workspace,
@@ -218,7 +222,7 @@ class HoldfastPlugin(SimplePlugin):
             approvers=approvers,
             saved=self.saved,
             protected=build_protected(settings),
-            hooks=load_hooks(settings),
+            hooks=hooks,
             host_queue=on_host,
             keeps_once=not self.ledger.is_shared,
             confirm=settings.confirm,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from holdfast.config.schema import Configuration
     from holdfast.config.settings import Settings
-    from holdfast.config.toml_document import Document
+    from holdfast.config.toml_document import Document, Problem
     from holdfast.config.trust import SettingsSource
 
 NO_FILE = "No settings file: the environment and the defaults are used."
@@ -52,15 +52,19 @@ def check(file: File = None, json: Json = False) -> None:
 
     source = _find_source(file)
     document = parse_configuration(read_content(source.file)) if source else None
+    warnings = _find_warnings(document) if document else []
     if json:
         problems = [asdict(problem) for problem in document.problems] if document else []
-        print_json({"file": str(source.file) if source else None, "ok": not problems, "problems": problems})
+        found_so = {"ok": not problems, "problems": problems, "warnings": list(map(asdict, warnings))}
+        print_json({"file": str(source.file) if source else None, **found_so})
         raise typer.Exit(USAGE if problems else OK)
     if not source or not document:
         print_text(NO_FILE)
         return
     found = document.get_value()
     print_text(f"{escape_line(source.file)}: ok")
+    for warning in warnings:
+        print_note(f"{escape_line(source.file)}, line {warning.line}: {escape_line(warning.message)}")
     _print_outline(found)
     _warn_untrusted(source, document)
 
@@ -169,6 +173,18 @@ def _parse_path(file: str) -> Path:
     if not file.strip():
         raise typer.BadParameter("the settings file's name is empty")
     return Path(file)
+
+
+def _find_warnings(document: Document[Configuration]) -> list[Problem]:
+    """What is allowed, and probably not meant: hooks for tools that there may not be."""
+    from holdfast.activities.hooks.load_hooks import find_misspelt_tools
+    from holdfast.config.toml_document import Problem
+
+    return [
+        Problem(document.find_line("hooks", place, "tools"), f"hooks.{place + 1}.tools", why)
+        for place, hook in enumerate(document.value.hooks if document.value else ())
+        for why in find_misspelt_tools(hook.tools)
+    ]
 
 
 def _warn_untrusted(source: SettingsSource, document: Document[Configuration]) -> bool:

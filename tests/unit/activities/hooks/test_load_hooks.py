@@ -20,7 +20,7 @@ from holdfast.activities.hooks import AfterTool, BeforeTool, after_tool, before_
 from holdfast.activities.hooks.decorators import find_mark
 from holdfast.activities.hooks.hook_chain import Hooks
 from holdfast.activities.hooks.hook_io import AfterAnswer, BeforeAnswer
-from holdfast.activities.hooks.load_hooks import load_hooks
+from holdfast.activities.hooks.load_hooks import check_hooks, load_hooks
 from holdfast.config.provider_keys import OUR_PREFIXES
 from holdfast.config.schema import HookSettings, OnFailure, When, parse_configuration
 from holdfast.config.settings import Settings, load_settings
@@ -137,6 +137,14 @@ WRONG: dict[str, tuple[str, int, str]] = {
     "no tools": (HOOK + "command = 'x'\ntools = []", 5, "`hooks.1.tools` is empty"),
     "an empty tool": (HOOK + "command = 'x'\ntools = ['']", 5, "`hooks.1.tools.1` is empty"),
     "half a pattern": (HOOK + "command = 'x'\ntools = ['a', '[a']", 5, "`hooks.1.tools.2`"),
+    "a command in place of a tool": (
+        HOOK + "command = 'x'\ntools = ['shell', 'shell(rm)']", 5,
+        "`hooks.1.tools.2` can never match: no tool can be called 'shell(rm)'",
+    ),
+    "a command beside a star": (
+        HOOK + "command = 'x'\ntools = ['Bash(rm:*)']", 5, "can never match: no tool can be called 'Bash(rm:)'",
+    ),
+    "a tool in words": (HOOK + "command = 'x'\ntools = ['shell rm']", 5, "no tool can be called 'shell rm'"),
     "one text for tools": (HOOK + "command = 'x'\ntools = 'shell'", 5, "`hooks.1.tools` must be an array, not text"),
     **{
         f"our variable {ours}": (HOOK + f"command = 'x'\nenvironment.{ours}X = ''", 5, "are kept from them")
@@ -308,10 +316,31 @@ def test_a_mark_says_what_the_settings_would() -> None:
     assert find_mark(len) is None
 
 
-@pytest.mark.parametrize("traits", [{"tools": []}, {"timeout_seconds": 0}, {"on_failure": "allow"}])
+@pytest.mark.parametrize(
+    "traits", [{"tools": []}, {"tools": ["shell(rm)"]}, {"timeout_seconds": 0}, {"on_failure": "allow"}]
+)
 def test_a_mark_that_makes_no_sense_is_refused(traits: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match="a hook cannot be marked like this"):
         before_tool(**traits)
+
+
+# Names of tools that there may not be
+
+
+def test_S29_a_hook_for_a_name_close_to_that_of_a_built_in_tool_is_warned_of(site: Path) -> None:
+    install(site, "hf-offers", "offered = hf_offers:one", code="""
+        from holdfast.activities.hooks import before_tool
+
+        @before_tool(tools=["readfile"])
+        def one(call): ...
+    """)  # fmt: skip
+    mistaken = hook("mine", python="hf_hooks:asks", tools=("shell", "sh*", "{Bash,edit}", "deploy"))
+    found = [(one.level, one.says) for one in check_hooks(Settings(hooks=(mistaken,)))][1:]
+    own = "It is right for a tool of your own"
+    assert found == [
+        ("warning", f"the hook 'mine': no built-in tool is called 'Bash': do you mean 'shell'? {own}"),
+        ("warning", f"the hook 'offered': no built-in tool is called 'readfile': do you mean 'read_file'? {own}"),
+    ]
 
 
 # The digest
