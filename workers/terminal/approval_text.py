@@ -25,6 +25,7 @@ from holdfast.workers.terminal.render import (
     describe_definition,
     format_age,
     format_line,
+    format_tool,
     quote_shell,
     render_diff,
 )
@@ -75,7 +76,7 @@ def describe_asker(approval: ApprovalView, the: str = "the") -> str:
     return (
         f"{the} MCP server {format_line(approval.server, 100)!r}"
         if approval.server
-        else format_tool_name(approval.tool)
+        else format_tool(approval.tool, approval.display_name)
     )
 
 
@@ -87,6 +88,7 @@ def render_question(
     parts: list[RenderableType] = [Text(head, "bold")]
     if approval.kind == QUESTION_KIND:
         return Group(*_render_asked(approval, heading, more, fields), *_render_circumstances(approval))
+    parts += [Text(f"  {words}") for words in _list_names(approval)]
     if approval.kind == UNKNOWN_KIND:
         parts += [build_prose(f"  {row}") for row in cut_lines((approval.question or "").split("\n"), QUESTION_LINES)]
         parts.append(Text("  approve runs it again, respond takes it as done, deny takes it as failed", "bold"))
@@ -116,6 +118,12 @@ def render_question(
     if approval.cut or long or any(_is_too_long(text) for text in (approval.command, approval.diff)):
         parts.append(Text(f"  cut: {more or describe_full_view(approval)}", "bold"))
     return Group(*parts)
+
+
+def _list_names(approval: ApprovalView) -> Iterator[str]:
+    """The name of a tool that is called something else for people; the title of a server's tool has both already."""
+    if not approval.server and approval.display_name not in ("", approval.tool):
+        yield f"tool {format_tool(approval.tool, approval.display_name)}"
 
 
 def _render_asked(
@@ -176,7 +184,7 @@ def describe_full_view(approval: ApprovalView) -> str:
 def format_whole(approval: ApprovalView) -> str:
     """All of what a person is asked to decide on, as text; of an approval that is not cut."""
     arguments = json.dumps(json.loads(approval.others), indent=2, ensure_ascii=False) if approval.others else ""
-    details = [approval.title, approval.question, approval.command, approval.diff, arguments]
+    details = [approval.title, *_list_names(approval), approval.question, approval.command, approval.diff, arguments]
     parts = [*details, "\n".join(describe_definition(approval.server, approval.about)), *approval.urls]
     return escape_controls("\n\n".join(part for part in parts if part)) + "\n"
 

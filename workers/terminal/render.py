@@ -73,6 +73,15 @@ def format_line(text: str | None, limit: int = 200) -> str:
     return shorten_text(" ".join(escape_controls(text or "").split()), limit)
 
 
+def format_tool(tool: str, display_name: str | None, beside: str = "") -> str:
+    """The name of a tool and, in quotes, what its author calls it, where that is another name and not said `beside`.
+
+    Its author may be anybody: the name that rules and approvals go by is always shown, and comes first.
+    """
+    real, called = format_tool_name(tool), format_line(display_name, 80)
+    return real if called in ("", real) or called in beside else f"{real} ({json.dumps(called, ensure_ascii=False)})"
+
+
 def name(text: str) -> Text:
     """An id in a table."""
     return Text(exact(text))
@@ -134,7 +143,7 @@ def render_rows(
     `asked_call_id` is marked. `held_back` says of calls whose answers are not delivered yet what they wait for.
     """
     rows, waits = list(shown), held_back or {}
-    names = [format_tool_name(row.tool) for row in rows]
+    names = [format_tool(row.tool, row.display_name, row.error or row.title) for row in rows]
     width = max(map(cell_len, names), default=0)
     lines = [
         (
@@ -187,12 +196,13 @@ def render_event(
     by = Text(f"  (by {format_actor(item.actor, item.by)})" if item.by else "", "dim")
     if item.kind in ("call", "result"):
         after = "delivered" if item.kind == "result" else item.after
-        words = Text(format_line(remark or item.error or item.note or item.title, WORDS_LIMIT)).append_text(by)
+        said = format_line(remark or item.error or item.note or item.title, WORDS_LIMIT)
+        words = Text(said).append_text(by)
         row: list[RenderableType] = [
             Text(indent + clock),
             Text(f"{format_line(item.call, 20):6} {item.place}/{item.of}{'+' if growing else ''}"),
             Text(f"{after.replace('_', ' '):<17}", STATUS_STYLES.get(after, "")),
-            CallCell(format_tool_name(item.tool or ""), words),
+            CallCell(format_tool(item.tool or "", item.display_name, said), words),
         ]
         return Styled(PlainTable([row]), "dim") if dim else PlainTable([row])
     text = Text(f"{indent}{clock}  ")
@@ -212,7 +222,7 @@ def format_call_count(calls: int) -> str:
 def render_call(whole: Call) -> Group:
     """All there is to know of one call."""
     head = Text(f"call {whole.id} ", "bold")
-    head.append(format_tool_name(whole.tool))
+    head.append(format_tool(whole.tool, whole.bound.tool.display_name if whole.bound else None))
     head.append(" ")
     head.append_text(render_state(whole.status.value))
     parts: list[RenderableType] = [head]

@@ -28,6 +28,8 @@ class Row:
     tool: str
     status: str
     title: str
+    display_name: str = ""
+    """What the tool is called for people."""
     approval_id: str | None = None
     digest: str | None = None
     asks: str | None = None
@@ -122,6 +124,7 @@ class Board:
             self._grow_batch(row)
         row.status = event.after
         row.title = event.title or row.title
+        row.display_name = event.display_name or row.display_name
         row.approval_id, row.digest, row.asks = event.approval_id, event.digest, event.asks
         row.by = event.by or row.by
         row.error = event.error

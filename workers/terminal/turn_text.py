@@ -198,6 +198,7 @@ def _build_row(view: CallView) -> Row:
         tool=view.tool,
         status=view.status.value,
         title=view.title,
+        display_name=view.display_name,
         decided=describe_decision(view),
         error=f"{view.error_type}: {view.error}" if view.error else None,
         stopping=bool(view.stopping) and not view.ended_at,

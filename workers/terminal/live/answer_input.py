@@ -11,7 +11,6 @@ from typing import Protocol
 from rich.console import RenderableType
 from rich.text import Text
 
-from holdfast.domain.content import format_tool_name
 from holdfast.domain.turn.update_bodies import DecisionResult
 from holdfast.domain.turn.views import ApprovalView
 from holdfast.workers.terminal import approval_text, render
@@ -161,7 +160,7 @@ def format_heading(approval: ApprovalView, place: str) -> str:
     """The first line of a question."""
     if approval.kind == approval_text.QUESTION_KIND:
         by = f": {approval_text.describe_asker(approval)}" if approval.server else ","
-        return f"{place.capitalize()}, {format_tool_name(approval.tool)}{by} asks you:"
+        return f"{place.capitalize()}, {render.format_tool(approval.tool, approval.display_name)}{by} asks you:"
     if approval.kind == approval_text.UNKNOWN_KIND:
         return f"What became of {place}? {render.format_line(approval.title)}"
     return f"Approve {place}? {render.format_line(approval.title)}"

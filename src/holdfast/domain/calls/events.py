@@ -37,6 +37,8 @@ class Event(Data):
     place: int | None = None
     of: int | None = None
     tool: str | None = None
+    display_name: str | None = None
+    """What the tool is called for people, where that is not its name."""
     before: str | None = None
     after: str
     title: str | None = None
@@ -88,6 +90,7 @@ def list_deliveries(before: Batch | None, after: Batch, *, early: bool = False) 
             "place": place,
             "of": len(after.calls),
             "tool": format_tool_name(call.tool),
+            "display_name": _find_display_name(call),
             "title": shorten_line(call.bound.title) if call.bound else None,
             "after": call.status.value,
         }
@@ -112,6 +115,7 @@ def _build_event_fields(turn_id: str, old: Call | None, call: Call) -> dict[str,
     return {
         "call": call.id,
         "tool": format_tool_name(call.tool),
+        "display_name": _find_display_name(call),
         "before": old.status.value if old else None,
         "after": call.status.value,
         "title": shorten_line(call.bound.title) if call.bound else None,
@@ -124,6 +128,11 @@ def _build_event_fields(turn_id: str, old: Call | None, call: Call) -> dict[str,
         "error": shorten_line(f"{error.type}: {error.message}") if error else None,
         "note": shorten_line(_describe_details(old, call)) or None,
     }
+
+
+def _find_display_name(call: Call) -> str | None:
+    shown = call.bound.tool.display_name if call.bound else None
+    return shorten_line(shown, 100) if shown and shown != call.tool else None
 
 
 def _describe_details(old: Call | None, call: Call) -> str:
