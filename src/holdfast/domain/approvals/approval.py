@@ -94,7 +94,7 @@ def _check_json(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
     try:
         json.dumps(value, allow_nan=False)
     except (ValueError, RecursionError):
-        raise ValueError("holds what JSON cannot say") from None
+        raise ValueError("holds a value that JSON cannot express") from None
     return value
 
 
@@ -203,8 +203,8 @@ class Confirmation(Data):
 
     def select_unshown(self, arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         """The arguments that are not shown otherwise. A command is, if it is the one that would run."""
-        told = {name for name in self.told if name != "command" or arguments.get(name) == self.command}
-        return {name: value for name, value in arguments.items() if name not in told}
+        shown = {name for name in self.told if name != "command" or arguments.get(name) == self.command}
+        return {name: value for name, value in arguments.items() if name not in shown}
 
 
 class Decision(Message):
@@ -251,7 +251,7 @@ class Decision(Message):
         if self.stop_turn and outcome is not DecisionAction.CANCEL:
             raise ValueError("stop_turn goes with the outcome `cancel` only")
         if self.remember and outcome is not DecisionAction.CANCEL:
-            raise ValueError("remember goes with the outcome `cancel` only: to allow always is an outcome of its own")
+            raise ValueError("remember goes with the outcome `cancel` only: use `proceed_always…` to allow always")
         if (self.scope or self.uses) and not self.is_grant:
             raise ValueError("scope and uses go with `proceed_always…`, or with `cancel` and remember")
         changes = (self.arguments is not None) + (self.content is not None)
@@ -326,8 +326,8 @@ def digest_call(
 
     `context` is the part of the turn's context that the call depends on.
     """
-    said = {"tool": tool, "server": server, "definition": definition, "arguments": arguments}
-    return digest_canonical({**said, "context": dict(context)} if context else said)
+    fields = {"tool": tool, "server": server, "definition": definition, "arguments": arguments}
+    return digest_canonical({**fields, "context": dict(context)} if context else fields)
 
 
 def digest_question(call: str, question: Confirmation, state: JsonValue) -> str:

@@ -407,7 +407,7 @@ def build_turn_view(state: TurnState, since: Mapping[str, datetime]) -> TurnView
         prompt=_shorten_optional(state.input.prompt, DETAIL_LIMIT),
         step=state.conversation.steps,
         schedule=state.input.schedule,
-        interruptible=all(may_interrupt(call) for call in shown.calls if call.is_at_work) if shown else True,
+        interruptible=all(may_interrupt(call) for call in shown.calls if call.is_running) if shown else True,
         context=_shorten_context(state.executions.context),
         mode=state.decisions.permitted_mode or state.decisions.mode,
         confirm=state.input.confirm,
