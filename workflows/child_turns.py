@@ -29,10 +29,11 @@ with workflow.unsafe.imports_passed_through():
         find_stricter_mode,
     )
     from holdfast.domain.turn.ids import format_call_turn_id
-    from holdfast.domain.turn.turn_io import TURN_WORKFLOW, TurnInput, TurnResult
+    from holdfast.domain.turn.turn_io import TurnInput, TurnResult
     from holdfast.domain.turn.turn_result import adopt_result, build_delegated_memory, split_limits
     from holdfast.domain.turn.turn_state import TurnState
     from holdfast.domain.turn.update_bodies import ModeChange, RevokeDecisions
+    from holdfast.names import TURN_WORKFLOW, TurnSignal
     from holdfast.util.redaction import Redacted
     from holdfast.util.text import shorten_text
     from holdfast.workflows.activity_failures import describe_failure
@@ -120,10 +121,10 @@ def _send_tightenings(state: TurnState, given: TurnInput, child: ChildTurn) -> N
     assert memory, "a delegated turn is given one"
     mode, grants = state.decisions.mode, state.decisions.grants.all_grants
     if find_stricter_mode(mode, memory.mode) is not memory.mode:
-        child.signal("tighten", ModeChange(mode=mode))
+        child.signal(TurnSignal.TIGHTEN, ModeChange(mode=mode))
     standing = {grant.decision.key for grant in grants}
     if gone := [grant.decision.key for grant in memory.grants if grant.decision.key not in standing]:
-        child.signal("take_back", RevokeDecisions(decisions=tuple(gone)))
+        child.signal(TurnSignal.TAKE_BACK, RevokeDecisions(decisions=tuple(gone)))
 
 
 def _build_failure(type: str, message: str) -> ExecutionOutcome:

@@ -18,8 +18,6 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.domain.approvals.grants import Grant
     from holdfast.domain.conversation.messages import ConversationPage
     from holdfast.domain.session.session_io import (
-        MOVE_SIGNAL,
-        SESSION_WORKFLOW,
         CloseSession,
         InterruptTurn,
         SendMessage,
@@ -34,6 +32,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.domain.session.session_state import SessionState
     from holdfast.domain.turn.update_bodies import GrantAddress, Interruption
     from holdfast.errors import RequestRefused
+    from holdfast.names import SESSION_WORKFLOW, SessionQuery, SessionSignal, SessionUpdate, TurnSignal
     from holdfast.workflows.activity_failures import describe_failure
     from holdfast.workflows.child_turns import ChildTurn, start_child_turn
     from holdfast.workflows.handlers import query, signal, update
@@ -138,13 +137,15 @@ class SessionWorkflow:
         if self._child:
             self._child.cancel()
 
-    @update("send", SendMessage)
+    @update(SessionUpdate.SEND, SendMessage)
     async def send(self, body: SendMessage) -> SendResult:
         """Take a message of the user: it has a turn of its own, or goes to the running turn."""
         idle = self._state.turn is None
         sent, interruption = self._state.add_message(body)
         if interruption:
-            await self._signal_turn("interrupt" if body.how == "interrupt" else "append", interruption)
+            await self._signal_turn(
+                TurnSignal.INTERRUPT if body.how == "interrupt" else TurnSignal.APPEND, interruption
+            )
         elif idle and not sent.ahead:
             await workflow.wait_condition(lambda: not self._is_about_to_begin(body, sent.turn))
         return sent
@@ -166,7 +167,7 @@ class SessionWorkflow:
         if self._child and self._state.turn == turn:
             await self._child.signal_and_wait(signal, message)
 
-    @update("withdraw", WithdrawMessage)
+    @update(SessionUpdate.WITHDRAW, WithdrawMessage)
     def withdraw(self, body: WithdrawMessage) -> None:
         """Withdraw a message whose turn has not started."""
         self._state.withdraw_message(body.id)
@@ -176,7 +177,7 @@ class SessionWorkflow:
         """Refuse a message that does not wait."""
         self._state.check_withdraw(body.id)
 
-    @update("interrupt", InterruptTurn)
+    @update(SessionUpdate.INTERRUPT, InterruptTurn)
     def interrupt(self, body: InterruptTurn) -> None:
         """Stop the running turn; its calls are answered, and the session goes on."""
         self._stop_turn()
@@ -187,19 +188,19 @@ class SessionWorkflow:
         if self._state.turn is None:
             raise RequestRefused("idle", "no turn runs in this session")
 
-    @update("close", CloseSession)
+    @update(SessionUpdate.CLOSE, CloseSession)
     def close(self, body: CloseSession) -> None:
         """Close the session: it ends when its messages have had their turns, or now."""
         self._state.close(body)
         if body.now:
             self._stop_turn()
 
-    @update("configure", SessionChange)
+    @update(SessionUpdate.CONFIGURE, SessionChange)
     def configure(self, body: SessionChange) -> None:
         """Change the model or the mode of the next turns."""
         self._state.configure(body)
 
-    @update("revoke", GrantAddress)
+    @update(SessionUpdate.REVOKE, GrantAddress)
     def revoke(self, body: GrantAddress) -> Grant:
         """Revoke a grant, between turns."""
         return self._state.revoke_grant(body.grant)
@@ -210,21 +211,21 @@ class SessionWorkflow:
         self._state.check_revoke(body.grant)
 
     # A signal: it works without a worker, and who sends it to all sessions of a version waits for none of them.
-    @signal(MOVE_SIGNAL)
+    @signal(SessionSignal.MOVE)
     def move(self) -> None:
         """Wake the session, which then looks for a newer version of the code."""
 
-    @query("view")
+    @query(SessionQuery.VIEW)
     def view(self) -> SessionView:
         """The state of the session, without that of its running turn."""
         return self._state.build_view()
 
-    @query("messages")
+    @query(SessionQuery.MESSAGES)
     def messages(self, after: int = 0, epoch: int | None = None) -> ConversationPage:
         """The messages that the caller does not have yet."""
         return self._state.build_page(after, epoch)
 
-    @query("grants")
+    @query(SessionQuery.GRANTS)
     def grants(self) -> tuple[Grant, ...]:
         """The grants, as they were when the running turn began."""
         return self._state.memory.grants

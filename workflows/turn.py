@@ -15,10 +15,11 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.domain.turn.ids import ID_MARK
-    from holdfast.domain.turn.turn_io import TURN_WORKFLOW, TurnInput, TurnResult, check_input, check_outside
+    from holdfast.domain.turn.turn_io import TurnInput, TurnResult, check_input, check_outside
     from holdfast.domain.turn.turn_result import build_carryover, build_result
     from holdfast.domain.turn.turn_state import TurnState
     from holdfast.errors import RequestRefused
+    from holdfast.names import TURN_WORKFLOW
     from holdfast.workflows.batch_runner import BatchRunner, TurnTasks
     from holdfast.workflows.handlers import DroppedSignals
     from holdfast.workflows.model_step import take_step

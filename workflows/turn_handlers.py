@@ -37,6 +37,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from holdfast.domain.turn.views import TurnView, build_turn_view
     from holdfast.errors import RequestRefused
+    from holdfast.names import TurnQuery, TurnSignal, TurnUpdate
     from holdfast.workflows.batch_runner import BatchRunner
     from holdfast.workflows.handlers import DroppedSignals, query, signal, update
     from holdfast.workflows.pending_approvals import PendingApprovals
@@ -57,7 +58,7 @@ class TurnHandlers:
 
     # Decisions. An update for clients that wait for the answer; a signal for everything else, the stock command
     # included, as it works without a worker. Each decision counts once, whichever way it comes.
-    @update("decide", Decision)
+    @update(TurnUpdate.DECIDE, Decision)
     async def decide(self, decision: Decision) -> DecisionResult:
         """Take a decision. Answers with the new state of its call; a change is answered once it is validated."""
         taken = self._state.apply_decision(decision)
@@ -72,12 +73,12 @@ class TurnHandlers:
         """Refuse a decision that does not count; nothing of it is in the history."""
         self._state.decisions.check_decision(decision)
 
-    @signal("decide", Decision)
+    @signal(TurnSignal.DECIDE, Decision)
     def decide_by_signal(self, decision: Decision) -> None:
         """Take a decision; one that does not count is logged."""
         self._state.apply_decision(decision)
 
-    @update("editing", EditingNotice)
+    @update(TurnUpdate.EDITING, EditingNotice)
     def note_editing(self, body: EditingNotice) -> None:
         """Note that somebody has an approval open in an editor."""
         self._state.decisions.note_editing(body)
@@ -87,7 +88,7 @@ class TurnHandlers:
         """Refuse an approval that is not pending."""
         self._state.decisions.check_editing(body)
 
-    @update("ask", Question)
+    @update(TurnUpdate.ASK, Question)
     async def ask(self, body: Question) -> QuestionAnswer:
         """Ask a person what a running tool asks. Answers once they have, or once nobody will."""
         executions = self._state.executions
@@ -105,29 +106,29 @@ class TurnHandlers:
 
     # Mode and grants. `tighten` and `take_back` are signals: a turn sends them to its delegated turns, which answer
     # nothing, and pass them on to theirs.
-    @update("set_mode", ModeChange)
+    @update(TurnUpdate.SET_MODE, ModeChange)
     async def set_mode(self, body: ModeChange) -> SetModeResult:
         """Change the mode. Answers once the waiting calls are judged by it."""
         decisions = self._state.decisions
         decisions.set_mode(body.mode, body.by)
-        self._runner.signal_children("tighten", body)
+        self._runner.signal_children(TurnSignal.TIGHTEN, body)
         await workflow.wait_condition(
             lambda: decisions.permitted_mode is not None or not decisions.has_pending_validation
         )
         return SetModeResult(counts=decisions.permitted_mode)
 
-    @signal("tighten", ModeChange)
+    @signal(TurnSignal.TIGHTEN, ModeChange)
     def tighten(self, body: ModeChange) -> None:
         """Take the mode of the delegating turn, where it is stricter."""
         decisions = self._state.decisions
         decisions.set_mode(find_stricter_mode(decisions.mode, body.mode), body.by)
-        self._runner.signal_children("tighten", body)
+        self._runner.signal_children(TurnSignal.TIGHTEN, body)
 
-    @update("revoke", GrantAddress)
+    @update(TurnUpdate.REVOKE, GrantAddress)
     def revoke(self, body: GrantAddress) -> Grant:
         """Revoke a grant, here and in delegated turns."""
         grant = self._state.decisions.revoke_grant(body.grant, body.by)
-        self._runner.signal_children("take_back", RevokeDecisions(decisions=(grant.decision.key,), by=body.by))
+        self._runner.signal_children(TurnSignal.TAKE_BACK, RevokeDecisions(decisions=(grant.decision.key,), by=body.by))
         return grant
 
     @revoke.validator
@@ -135,14 +136,14 @@ class TurnHandlers:
         """Refuse an unknown grant, and a refusal that stands."""
         self._state.decisions.check_revoke(body.grant)
 
-    @signal("take_back", RevokeDecisions)
+    @signal(TurnSignal.TAKE_BACK, RevokeDecisions)
     def revoke_decisions(self, body: RevokeDecisions) -> None:
         """Revoke what was revoked in the delegating turn."""
         self._state.decisions.revoke_decisions(body.decisions, body.by)
-        self._runner.signal_children("take_back", body)
+        self._runner.signal_children(TurnSignal.TAKE_BACK, body)
 
     # Batches. Updates: their senders need the answer, and can repeat a request whose answer was lost.
-    @update("submit", SubmitBatch)
+    @update(TurnUpdate.SUBMIT, SubmitBatch)
     def submit(self, body: SubmitBatch) -> SubmitResult:
         """Queue a batch. A second update of the same id queues nothing, also in a later run of the turn."""
         return SubmitResult(batch=self._state.queue.submit_batch(body.calls, _find_update_id()))
@@ -158,7 +159,7 @@ class TurnHandlers:
         check_waiting(len(body.calls) + sum(map(len, queue.queued)))
 
     # Also a signal: a model step adds its calls by signal, one event each, where a caller needs the answer.
-    @update("add_calls", AddCalls)
+    @update(TurnUpdate.ADD_CALLS, AddCalls)
     def add_calls(self, body: AddCalls) -> AddCallsResult:
         """Take further calls of a stream, whose reply is still being written."""
         batch = self._state.add_calls(body)
@@ -170,14 +171,14 @@ class TurnHandlers:
         self._state.check_open()
         self._state.streams.check_calls(body)
 
-    @signal("add_calls", AddCalls)
+    @signal(TurnSignal.ADD_CALLS, AddCalls)
     def add_calls_by_signal(self, body: AddCalls) -> None:
         """Take calls that the present model step has streamed."""
         if self._state.input.model is None:
             self._state.check_open()
         self._state.add_calls(body)
 
-    @update("withdraw", BatchAddress)
+    @update(TurnUpdate.WITHDRAW, BatchAddress)
     def withdraw(self, body: BatchAddress) -> BatchResult:
         """Take a queued batch back; it never starts."""
         return self._state.queue.withdraw_batch(body.batch)
@@ -188,7 +189,7 @@ class TurnHandlers:
         self._state.check_without_model()
         self._state.queue.get_queued_batch(body.batch)
 
-    @update("cancel_call", CallAddress)
+    @update(TurnUpdate.CANCEL_CALL, CallAddress)
     def cancel_call(self, body: CallAddress) -> None:
         """Stop one call; its siblings go on."""
         self._state.queue.stop_call(body.call, body.reason)
@@ -201,7 +202,7 @@ class TurnHandlers:
         if call is None or call.is_terminal:
             raise RequestRefused("not_active", f"call {body.call!r} is not at work in this turn")
 
-    @update("cancel_batch", BatchAddress)
+    @update(TurnUpdate.CANCEL_BATCH, BatchAddress)
     def cancel_batch(self, body: BatchAddress) -> None:
         """Stop every call of the batch at work; the turn goes on."""
         self._state.stop_batch(body.reason)
@@ -213,7 +214,7 @@ class TurnHandlers:
         if batch is None or batch.id != body.batch:
             raise RequestRefused("not_active", f"batch {body.batch!r} is not at work; withdraw a queued one")
 
-    @update("finish")
+    @update(TurnUpdate.FINISH)
     def finish(self) -> None:
         """End a turn that was kept open when its queue is empty."""
         self._state.finish_turn()
@@ -224,62 +225,62 @@ class TurnHandlers:
         self._state.check_open()
 
     # The user's messages. Signals: the session that sends them learns from the turn's result which were read.
-    @signal("interrupt", Interruption)
+    @signal(TurnSignal.INTERRUPT, Interruption)
     def interrupt(self, body: Interruption) -> None:
         """Take a message of the user that stops what may be interrupted."""
         self._state.conversation.apply_interruption(body)
 
-    @signal("append", Interruption)
+    @signal(TurnSignal.APPEND, Interruption)
     def append(self, body: Interruption) -> None:
         """Take a message of the user that stops nothing."""
         self._state.conversation.append_message(body)
 
-    @query("view")
+    @query(TurnQuery.VIEW)
     def view(self) -> TurnView:
         """The turn as viewers see it, with long values cut."""
         return build_turn_view(self._state, self._approvals.since)
 
-    @query("events")
+    @query(TurnQuery.EVENTS)
     def events(self, after: int = 0) -> EventPage:
         """The events after a sequence number, oldest first."""
         return self._state.log.build_page(after)
 
-    @query("call")
+    @query(TurnQuery.CALL)
     def call(self, call_id: str) -> Call | None:
         """The whole record of one call."""
         return self._state.queue.find_call(call_id)
 
-    @query("batch")
+    @query(TurnQuery.BATCH)
     def batch(self, batch_id: str) -> BatchResult | None:
         """One batch and the responses it has."""
         return next((result for result in self._state.queue.list_batches() if result.id == batch_id), None)
 
-    @query("batches")
+    @query(TurnQuery.BATCHES)
     def batches(self) -> tuple[BatchResult, ...]:
         """The batches that ended in this run."""
         return self._state.queue.list_done_batches()
 
-    @query("answers")
+    @query(TurnQuery.ANSWERS)
     def answers(self, call_id: str) -> tuple[Response, ...]:
         """A page of delivered answers, from that of this call on."""
         return self._state.queue.list_answers(call_id)
 
-    @query("runs")
+    @query(TurnQuery.RUNS)
     def runs(self) -> tuple[EarlierRun, ...]:
         """The earlier runs of this turn, which answer for what happened in them."""
         return self._state.log.runs
 
-    @query("grants")
+    @query(TurnQuery.GRANTS)
     def grants(self) -> tuple[Grant, ...]:
         """The grants of this turn."""
         return self._state.decisions.grants.all_grants
 
-    @query("conversation")
+    @query(TurnQuery.CONVERSATION)
     def conversation(self) -> Conversation | None:
         """What the turn's model reads; None for a turn without one."""
         return self._state.conversation.build_conversation(self._state.executions.context.tools)
 
-    @query("messages")
+    @query(TurnQuery.MESSAGES)
     def messages(self, after: int = 0, epoch: int | None = None) -> ConversationPage:
         """The messages that a model step does not have yet."""
         return self._state.conversation.build_page(after, epoch, self._state.executions.context.tools)

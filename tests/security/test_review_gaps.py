@@ -46,8 +46,8 @@ from holdfast.domain.calls.decision_checks import DecisionContext
 from holdfast.domain.calls.tool import Effect, ToolFailure, ToolRef
 from holdfast.domain.calls.verdicts import UNFINISHED, Ask, BoundCall, NeedsApprovalAgain, Reject
 from holdfast.domain.turn.activity_io import BackgroundCommands, ExecuteInput
-from holdfast.domain.turn.turn_io import TURN_WORKFLOW
 from holdfast.errors import PayloadUnreadable
+from holdfast.names import TURN_WORKFLOW
 from holdfast.payloads.converter import build_data_converter
 from holdfast.testing import FakeRun, build_request, wait_until
 from holdfast.workers.gateway import serve

@@ -8,7 +8,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.client import Client, WorkflowHandle
 
 from holdfast.domain.base import Unreadable
-from holdfast.domain.turn.turn_io import TURN_WORKFLOW
+from holdfast.names import TURN_WORKFLOW
 from holdfast.util.findings import Finding, ok, problem
 from holdfast.workers.lookup.task_queues import build_queue_query
 

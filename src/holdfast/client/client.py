@@ -39,11 +39,11 @@ from holdfast.domain.approvals.approval import (
 )
 from holdfast.domain.base import describe_problems
 from holdfast.domain.turn.ids import ID_MARK
-from holdfast.domain.turn.turn_io import TASK_QUEUE, TURN_WORKFLOW, TurnInput, check_input, check_outside, check_size
+from holdfast.domain.turn.turn_io import TASK_QUEUE, TurnInput, check_input, check_outside, check_size
 from holdfast.domain.turn.update_bodies import DecisionResult
 from holdfast.domain.turn.views import ApprovalView, InboxView, TurnView, drop_stale_editors, urgency_key
 from holdfast.errors import BadInput, HoldfastError, PayloadUnreadable
-from holdfast.names import STATE_ATTRIBUTE
+from holdfast.names import STATE_ATTRIBUTE, TURN_WORKFLOW, TurnQuery
 from holdfast.util.text import shorten_text
 
 if TYPE_CHECKING:
@@ -323,7 +323,7 @@ class Holdfast:
     async def _fetch_omitted(self, turn_id: str, known: set[str]) -> list[ApprovalView]:
         """Ask the turn for the pending approvals that its memo had no room for."""
         try:
-            view = await query_turn(self.client, turn_id, "view", result_type=TurnView, seconds=FETCH_SECONDS)
+            view = await query_turn(self.client, turn_id, TurnQuery.VIEW, result_type=TurnView, seconds=FETCH_SECONDS)
         except (RPCError, WorkflowQueryFailedError) as error:
             raise translate_error(error, turn_id) from error
         return [item for item in select_own_approvals(turn_id, view.approvals) if item.approval_id not in known]

@@ -22,6 +22,7 @@ from holdfast.client.queries import query_turn
 from holdfast.domain.calls.events import Event, EventPage
 from holdfast.domain.turn.activity_io import LiveOutput, is_model_call
 from holdfast.errors import NoWorker, PayloadUnreadable, TurnNotFound
+from holdfast.names import TurnQuery
 
 WatchItem = Event | LiveOutput
 
@@ -182,7 +183,9 @@ class _TurnFeed:
 
     async def _ask_run(self, run_id: str | None) -> EventPage:
         after = len(self.events)
-        return await query_turn(self._client, self._handle.id, "events", after, result_type=EventPage, run_id=run_id)
+        return await query_turn(
+            self._client, self._handle.id, TurnQuery.EVENTS, after, result_type=EventPage, run_id=run_id
+        )
 
     def _note_event(self, event: Event) -> None:
         self.events.append(event)

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from holdfast.config.named_files import combine_digests, find_named_files
 from holdfast.config.schema import (
@@ -203,37 +203,20 @@ def load_settings(file: Path | None = None, *, digest: str | None = None) -> Set
 def combine_settings(document: Document[Configuration]) -> Settings:
     """What a file says, where the environment does not say otherwise; BadInput with every problem of the file."""
     found = document.get_value()
-    said = {name: getattr(found, name) for name, variable in VARIABLES.items() if not os.environ.get(variable)}
-    places: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+    places = {
+        name: value
+        for name, variable in VARIABLES.items()
+        if (value := getattr(found, name)) is not None and not os.environ.get(variable)
+    }
     hooks = find_lines(document.text, [("hooks", place) for place in range(len(found.hooks))])
     keys = find_lines(document.text, [("encryption", "keys", place) for place in range(len(found.encryption.keys))])
-    return replace(
-        Settings(),
-        tools=found.tools,
-        discovery=found.discovery,
-        mcp=found.mcp,
-        models=found.models,
-        limits=found.limits,
-        gateway=found.gateway,
-        telemetry=found.telemetry,
-        worker=found.worker,
-        encryption=found.encryption,
-        storage=found.storage,
-        deployment=_apply_build(found.deployment),
-        policy=found.policy,
-        modes=found.modes,
-        confirm=found.confirm,
-        yolo_asks=found.yolo_asks,
-        approvers=found.approvers,
-        decisions=found.decisions,
-        hooks=found.hooks,
-        hook_entry_points=found.hook_entry_points,
-        ledger=found.ledger,
-        ledger_days=found.ledger_days,
+    return Settings(
+        **{name: value for name, value in found if name not in VARIABLES}
+        | {"deployment": _apply_build(found.deployment)},
+        **places,
         file=document.content.file,
         file_digest=combine_digests(document.content.digest, find_named_files(found, document.content.file.parent)),
         file_lines={name: document.find_line(name) for name in places}
         | {f"hooks.{place}": line for place, line in enumerate(hooks.values(), start=1)}
         | {f"encryption.keys.{place}": line for place, line in enumerate(keys.values(), start=1)},
-        **places,
     )

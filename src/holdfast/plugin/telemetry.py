@@ -21,7 +21,7 @@ from temporalio.service import RPCError
 from temporalio.worker import ActivityInboundInterceptor, WorkflowInboundInterceptor, WorkflowInterceptorClassInput
 
 from holdfast.config.sections import TelemetrySettings
-from holdfast.domain.turn.turn_io import TURN_WORKFLOW
+from holdfast.names import TURN_WORKFLOW
 from holdfast.telemetry.activity import ObservedActivity
 from holdfast.telemetry.exporter import SpanSink, open_sender
 from holdfast.telemetry.metrics import (

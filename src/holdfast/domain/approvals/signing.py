@@ -122,7 +122,9 @@ def _verify_signature(decision: Decision, signature: bytes, key: _PublicKey) -> 
     except InvalidSignature:
         raise _build_refusal("it was made for another decision") from None
     except (ValueError, OverflowError, RecursionError):
-        raise _build_refusal("the decision holds a value that JSON cannot express, so nobody can have signed it") from None
+        raise _build_refusal(
+            "the decision holds a value that JSON cannot express, so nobody can have signed it"
+        ) from None
 
 
 def _check_signer(decision: Decision, signer: Approver, approvers: tuple[Approver, ...]) -> None:

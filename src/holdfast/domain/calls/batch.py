@@ -218,7 +218,9 @@ def apply_outcome(batch: Batch, call_id: str, outcome: ExecutionOutcome, now: da
             call = call.move_to(Status.EXECUTING)
         if batch.discarded:
             return discard_call(call, outcome, str(batch.halted), now)
-        if batch.halted and isinstance(outcome, QuestionRaised | NeedsApprovalAgain):  # nobody is asked about a halted batch
+        if batch.halted and isinstance(
+            outcome, QuestionRaised | NeedsApprovalAgain
+        ):  # nobody is asked about a halted batch
             call = call if call.stopping else call.model_copy(update={"stopping": batch.halted})
         return apply_call_outcome(call, outcome, now, ask=ask)
 

@@ -97,7 +97,9 @@ def _check_person(call: Call, shown: Confirmation, decision: Decision, context: 
     if decision.outcome in PROCEED_ACTIONS and normalise_name(decision.by) in {
         normalise_name(each.by) for each in call.approvals
     }:
-        raise DecisionRefused("already_approved", f"{decision.by!r} has already approved this call: another person must")
+        raise DecisionRefused(
+            "already_approved", f"{decision.by!r} has already approved this call: another person must"
+        )
 
 
 def check_needs(shown: Confirmation, decision: Decision, context: DecisionContext) -> None:
@@ -107,7 +109,9 @@ def check_needs(shown: Confirmation, decision: Decision, context: DecisionContex
         raise DecisionRefused("nameless", "a rule says who may decide on this call: give your name as `by`")
     listed = [approver.name for approver in context.approvers if not approver.is_for_anyone]
     if needs != type(needs)() and listed and who not in listed:
-        raise DecisionRefused("unknown_approver", f"a rule says who may decide on this call, and {who!r} is no approver")
+        raise DecisionRefused(
+            "unknown_approver", f"a rule says who may decide on this call, and {who!r} is no approver"
+        )
     if needs.role and needs.role not in find_roles(who, context.approvers):
         raise DecisionRefused("wrong_role", f"a rule needs an approver with the role {needs.role!r}; {who!r} lacks it")
     if needs.not_requester and context.requester is None:

@@ -53,7 +53,7 @@ class Event(Data):
 
 
 class EventPage(Data):
-    """The answer of the `events` query: events after a sequence number, oldest first. `more`: there are further ones."""
+    """The answer of the query `events`: events after a sequence number, oldest first. `more`: there are others."""
 
     events: tuple[Event, ...] = ()
     more: bool = False

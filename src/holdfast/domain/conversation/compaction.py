@@ -40,7 +40,7 @@ SUMMARY_HEADING = "[The conversation before this was summarised, since it had gr
 
 
 class ConversationCut(Data):
-    """A plan of what to leave out of a conversation. Numbers count messages of the conversation as the model reads it."""
+    """A plan of what to leave out of a conversation. It counts messages as the model reads them."""
 
     results_before: int = 0
     """Results in the messages before this one become stubs."""

@@ -16,13 +16,12 @@ from holdfast.domain.turn.carryover import TurnMemory
 from holdfast.domain.turn.turn_io import TurnInput, TurnLimits, TurnStatus, check_input, check_outside
 from holdfast.errors import RequestRefused
 
-SESSION_WORKFLOW = "holdfast.session"
 MAX_WAITING = 100
 """The number of queued messages."""
 
 Steering = Literal["queue", "interrupt", "append"]
-"""What happens to a message while a turn runs. `queue`: it gets a turn of its own afterwards. `interrupt`: calls that may
-be interrupted stop, and the model reads it. `append`: the model reads it after the active batch."""
+"""What happens to a message while a turn runs. `queue`: it gets a turn of its own. `interrupt`: calls that may be
+interrupted stop, and the model reads it. `append`: the model reads it after the active batch."""
 
 
 class SendMessage(Message):

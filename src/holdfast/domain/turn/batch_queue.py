@@ -177,7 +177,7 @@ class BatchQueue:
         self._log.has_changed = True
 
     def interrupt_calls(self, reason: str, *, queued: bool) -> None:
-        """Interrupt the calls of the active batch, and with `queued` of the queued ones (S18); no further call starts."""
+        """Interrupt the calls of the active batch, and with `queued` of the queued ones (S18). No other call starts."""
         for batch in list(self.queued) if queued else ():
             self._replace_batch(batch, interrupt_calls(batch, reason, self._log.now()))
         if self.active:

@@ -42,7 +42,9 @@ class CallStreams:
         gone = batch is None or batch.discarded
         in_earlier_run = bool(newest) and batch is None  # a run ends when all its batches are complete
         if not in_earlier_run and (body.attempt < attempt or (body.attempt == attempt and gone)):
-            raise RequestRefused("old_attempt", f"attempt {body.attempt} of {name!r} was discarded: begin a new attempt")
+            raise RequestRefused(
+                "old_attempt", f"attempt {body.attempt} of {name!r} was discarded: begin a new attempt"
+            )
         if in_earlier_run or (batch and not gone and batch.complete):
             raise RequestRefused("stream_ended", f"stream {name!r} is complete: use another name for further calls")
         check_waiting(len(body.calls) + sum(map(len, self._queue.queued)))

@@ -165,7 +165,9 @@ class DecisionLog:
         if decision.key in self._counted:
             raise DecisionRefused("already_counted", f"decision {decision.key!r} was already counted")
         if self._queue.active is None:
-            raise DecisionRefused("unknown_approval", f"no pending approval {decision.approval_id!r} (see `holdfast inbox`)")
+            raise DecisionRefused(
+                "unknown_approval", f"no pending approval {decision.approval_id!r} (see `holdfast inbox`)"
+            )
         if decision.is_grant:
             self.grants.check_room()
         context = DecisionContext(self._queue.turn_id, self.approvers, self._input.requester)

@@ -155,7 +155,7 @@ class TurnConversation:
     # The user's messages
 
     def apply_interruption(self, message: Interruption) -> None:
-        """Apply a message of the user that interrupts: calls that may be interrupted stop, and the model reads it (S18).
+        """Interrupt the turn by a message: calls that may be interrupted stop, and the model reads the message (S18).
 
         A second delivery of the same message changes nothing. RequestRefused when the turn is ending.
         """

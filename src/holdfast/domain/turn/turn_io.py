@@ -20,7 +20,6 @@ from holdfast.domain.modes import Confirming, Mode
 from holdfast.domain.turn.carryover import EarlierRun, RunCarryover, TurnMemory
 from holdfast.errors import RequestRefused
 
-TURN_WORKFLOW = "holdfast.turn"
 TASK_QUEUE = "holdfast"
 MAX_CALLS = 1_000
 """Calls in one batch."""
