@@ -49,7 +49,7 @@ with workflow.unsafe.imports_passed_through():
 # Tests load and replay every workflow inside it.
 @workflow.defn(name=SESSION_WORKFLOW, sandboxed=False)
 class SessionWorkflow:
-    """One conversation."""
+    """A session: a conversation of several turns."""
 
     # Messages may be delivered before `run` has begun, so the input is read here.
     @workflow.init
@@ -58,11 +58,11 @@ class SessionWorkflow:
         self._state = SessionState(workflow.info().workflow_id, input)
         self._child: ChildTurn | None = None
         self._unwanted: str | None = None
-        """The turn that is to stop."""
+        """The id of the turn that must stop."""
         self._leaving = False
         """No further turn begins in this run."""
         self._moved_from = input.carried.moved_from if input and input.carried else None
-        """The version of the code that the run before this one left."""
+        """The worker version that the run before this one left."""
 
     @workflow.run
     async def run(self, *inputs: Any) -> SessionResult:
@@ -83,7 +83,7 @@ class SessionWorkflow:
         return self._state
 
     async def _run_turns_unless_cancelled(self) -> bool:
-        """Run turns. A cancellation closes the session and stops its turn. True when another run is to go on."""
+        """Run turns. A cancellation closes the session and stops its turn. Returns True to continue as new."""
         turns = asyncio.create_task(self._run_turns())
         while not turns.done():
             try:
@@ -94,7 +94,7 @@ class SessionWorkflow:
         return turns.result()
 
     async def _run_turns(self) -> bool:
-        """Run a turn for every waiting message. True when another run of the session is to go on."""
+        """Run a turn for every queued message. Returns True to continue as new."""
         state = self._state
         while True:
             if is_history_long() or self._is_outdated():
@@ -107,9 +107,9 @@ class SessionWorkflow:
                 await workflow.wait_condition(lambda: bool(state.waiting or state.closing or self._is_outdated()))
 
     def _is_outdated(self) -> bool:
-        """Is the session to go on with a newer version of the code? Not when it is closing, or has come back from it.
+        """Must the session move to a newer worker version? Not when it is closing, or was moved back from that version.
 
-        A version that was left counts as newer again once there has been no newer version meanwhile.
+        After a time without a newer version, it may move to that version again.
         """
         if not has_newer_version():
             self._moved_from = None
@@ -126,7 +126,7 @@ class SessionWorkflow:
             state.end_turn(await self._child.result())
         except ChildWorkflowError as error:
             state.fail_turn(describe_failure(error))
-        except FailureError as error:  # a workflow of that name runs already
+        except FailureError as error:  # a workflow with this id runs already
             state.fail_turn(f"The turn could not begin: {error}")
         finally:
             self._child = None
@@ -139,7 +139,7 @@ class SessionWorkflow:
 
     @update(SessionUpdate.SEND, SendMessage)
     async def send(self, body: SendMessage) -> SendResult:
-        """Take a message of the user: it has a turn of its own, or goes to the running turn."""
+        """Queue a message of the user for a turn of its own, or send it to the running turn."""
         idle = self._state.turn is None
         sent, interruption = self._state.add_message(body)
         if interruption:
@@ -156,7 +156,7 @@ class SessionWorkflow:
         self._state.check_message(body)
 
     def _is_about_to_begin(self, message: SendMessage, turn: str) -> bool:
-        """Can the turn of a message not be watched yet?"""
+        """Has the turn of a message not started yet? Then it cannot be watched."""
         waits = message in self._state.waiting or (self._state.turn == turn and self._child is None)
         return waits and not self._leaving
 
@@ -174,7 +174,7 @@ class SessionWorkflow:
 
     @withdraw.validator
     def validate_withdraw(self, body: WithdrawMessage) -> None:
-        """Refuse a message that does not wait."""
+        """Refuse a message that is not queued."""
         self._state.check_withdraw(body.id)
 
     @update(SessionUpdate.INTERRUPT, InterruptTurn)
@@ -184,13 +184,13 @@ class SessionWorkflow:
 
     @interrupt.validator
     def validate_interrupt(self, body: InterruptTurn) -> None:
-        """Refuse it when no turn runs."""
+        """Refuse when no turn runs."""
         if self._state.turn is None:
             raise RequestRefused("idle", "no turn runs in this session")
 
     @update(SessionUpdate.CLOSE, CloseSession)
     def close(self, body: CloseSession) -> None:
-        """Close the session: it ends when its messages have had their turns, or now."""
+        """Close the session: it ends after its queued messages, or now."""
         self._state.close(body)
         if body.now:
             self._stop_turn()
@@ -207,13 +207,13 @@ class SessionWorkflow:
 
     @revoke.validator
     def validate_revoke(self, body: GrantAddress) -> None:
-        """Refuse an unknown grant, and any while a turn runs: that one has the grants."""
+        """Refuse an unknown grant, and any while a turn runs, which then holds the grants."""
         self._state.check_revoke(body.grant)
 
-    # A signal: it works without a worker, and who sends it to all sessions of a version waits for none of them.
+    # A signal: it works without a worker, and the sender need not wait for every session of a version.
     @signal(SessionSignal.MOVE)
     def move(self) -> None:
-        """Wake the session, which then looks for a newer version of the code."""
+        """Wake the session, which then checks for a newer worker version."""
 
     @query(SessionQuery.VIEW)
     def view(self) -> SessionView:

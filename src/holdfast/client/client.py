@@ -208,11 +208,11 @@ class Holdfast:
         `decision_id`: decisions with the same id count once; None makes a new id.
         `seconds`: how long to wait for a worker.
 
-        Returns what the turn made of it. The decision is sent as an update. When the updates of the run are exhausted,
-        or no worker answers within `seconds`, it is sent as a signal and None is returned: it counts when a worker is
-        back.
+        Returns the status of the call after the decision. The decision is sent as an update. When the updates of the
+        run are exhausted, or no worker answers within `seconds`, it is sent as a signal and None is returned: it is
+        applied when a worker is back.
 
-        Raises DecisionRefused when the decision does not count (`code` says why), BadInput when it is not a valid
+        Raises DecisionRefused when the turn refuses the decision (`code` says why), BadInput when it is not a valid
         decision, TurnNotFound, and ServerUnavailable.
         """
         decision = await self.prepare_decision(
@@ -282,7 +282,7 @@ class Holdfast:
                 }
             )
         except ValidationError as error:
-            raise BadInput(f"this is not a decision: {describe_problems(error, 'decision')}") from error
+            raise BadInput(f"invalid decision: {describe_problems(error, 'decision')}") from error
         return self._signer.sign(decision) if self._signer else decision
 
     async def list_approvals(self) -> list[ApprovalView]:
@@ -313,7 +313,7 @@ class Holdfast:
         except RPCError as error:
             raise translate_error(error, "inbox") from error
         locked = next((error for error in unread.values() if isinstance(error, PayloadUnreadable)), None)
-        if locked and not items:  # one turn that we cannot read hides no other
+        if locked and not items:  # an unreadable turn must not hide the approvals of others
             raise locked
         return InboxView(
             approvals=tuple(sorted(drop_stale_editors(datetime.now(UTC), items), key=urgency_key)),

@@ -84,7 +84,7 @@ class Session(WorkflowConnection):
         limits: TurnLimits | None = None,
         confirm: Confirming = Confirming.POLICY,
     ) -> SendResult:
-        """Send a user's message and return which turn takes it up.
+        """Send a user's message, and return the id of the turn that reads it.
 
         `start`: creates the session with this input if it does not exist yet. `how`: what happens while a turn runs;
         the message waits for a turn of its own (`queue`), interrupts the turn (`interrupt`), or is read by its model
@@ -92,10 +92,11 @@ class Session(WorkflowConnection):
         same turn. `interactive`, `limits` and `confirm` apply to the turn that the message begins; `confirm` can only
         tighten. Raises BadInput for an invalid message, RequestRefused with the code `closed` for a closed session.
         """
-        said = {"message": message, "how": how, "by": by or self._actor_name, "id": message_id or uuid4().hex}
+        sender = {"by": by or self._actor_name, "id": message_id or uuid4().hex}
         try:
             body = SendMessage.model_validate(
-                {**said, "interactive": interactive, "limits": limits, "confirm": confirm}
+                {"message": message, "how": how, **sender}
+                | {"interactive": interactive, "limits": limits, "confirm": confirm}
             )
         except ValidationError as error:
             raise BadInput(f"invalid message: {describe_problems(error, 'message')}") from error
@@ -152,7 +153,7 @@ class Session(WorkflowConnection):
         return sent
 
     async def withdraw(self, message_id: str, *, by: str | None = None) -> None:
-        """Withdraw a message that no turn has taken up. RequestRefused when a turn has."""
+        """Withdraw a queued message. RequestRefused when a turn has read it."""
         await self._send_update(SessionUpdate.WITHDRAW, WithdrawMessage(id=message_id, by=by or self._actor_name), None)
 
     async def interrupt(self, *, by: str | None = None) -> None:
@@ -166,16 +167,14 @@ class Session(WorkflowConnection):
     async def configure(
         self, *, model: ModelChoice | None = None, mode: Mode | None = None, by: str | None = None
     ) -> None:
-        """Change the model and the mode of the next turns. The mode also changes in the running turn, which hands it
-        on.
-        """
-        wish = SessionChange(model=model, mode=mode, by=by or self._actor_name)
+        """Change model or mode for the next turns. A new mode applies to the running turn too."""
+        change = SessionChange(model=model, mode=mode, by=by or self._actor_name)
         if mode and (turn := await self.find_running_turn()):
             with suppress(RequestRefused):  # the turn has just ended
-                await turn.set_mode(mode, wish.by)
-                wish = wish.model_copy(update={"mode": None})
-        if wish.model or wish.mode:
-            await self._send_update(SessionUpdate.CONFIGURE, wish, None)
+                await turn.set_mode(mode, change.by)
+                change = change.model_copy(update={"mode": None})
+        if change.model or change.mode:
+            await self._send_update(SessionUpdate.CONFIGURE, change, None)
 
     async def result(self) -> SessionResult:
         """Wait until the session ends and return its result."""

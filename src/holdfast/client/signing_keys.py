@@ -50,11 +50,11 @@ class Signer:
 
         BadInput when its fields cannot be written as canonical JSON.
         """
-        said: dict[str, object] = {"by": (self.vouches and decision.by) or self.name}
+        fields: dict[str, object] = {"by": (self.vouches and decision.by) or self.name}
         if decision.outcome is DecisionAction.PROCEED_ONCE and decision.expires is None:
-            said["expires"] = datetime.now(UTC) + SIGNATURE_LIFETIME
+            fields["expires"] = datetime.now(UTC) + SIGNATURE_LIFETIME
         try:
-            return sign_decision(decision.model_copy(update=said), self.key)
+            return sign_decision(decision.model_copy(update=fields), self.key)
         except (ValueError, OverflowError, RecursionError) as error:
             raise BadInput(f"the decision cannot be signed: {shorten_text(str(error), 200)}") from error
 

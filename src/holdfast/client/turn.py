@@ -145,10 +145,10 @@ class Turn(TurnReader):
         return await self._send_update(TurnUpdate.WITHDRAW, _build_body(BatchAddress, batch=batch_id), BatchResult)
 
     async def set_mode(self, mode: Mode | str, by: str | None = None) -> Mode | None:
-        """Change how much proceeds without asking; pending calls are judged again (S27).
+        """Change the mode; pending calls are validated again (S27).
 
-        Returns the mode that applies, which the worker may restrict; None when no pending call was judged, so that it
-        is not known yet. Raises BadInput for an unknown mode.
+        Returns the mode that the worker permits; None when no call was validated, so that it is not known yet. Raises
+        BadInput for an unknown mode.
         """
         if mode not in list(Mode):
             raise BadInput(f"unknown mode {mode!r}: use {', '.join(list(Mode)[:-1])} or {list(Mode)[-1]}")
@@ -159,9 +159,7 @@ class Turn(TurnReader):
         ).counts
 
     async def note_editing(self, approval_id: str, *, by: str | None = None, seconds: float = 900) -> None:
-        """Tell other viewers that `by` edits a pending approval for the next `seconds`; 0 says that the edit is
-        done.
-        """
+        """Show other viewers that `by` edits a pending approval for the next `seconds`; 0 ends that."""
         notice = _build_body(EditingNotice, approval_id=approval_id, by=by or get_login_name(), seconds=seconds)
         await self._send_update(TurnUpdate.EDITING, notice, None)
 

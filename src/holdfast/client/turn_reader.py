@@ -197,7 +197,7 @@ class TurnReader(WorkflowConnection):
         return [ids[first], *reversed(ids[:first]), *ids[first + 1 :], None]
 
     async def fetch_conversation(self) -> Conversation | None:
-        """Return what the turn's model is told and has replied, after compaction; None for a turn without a model."""
+        """Return the conversation of the turn's model, after compaction; None for a turn without a model."""
         return await self._send_query(TurnQuery.CONVERSATION, cast("type[Conversation | None]", Conversation | None))
 
     def watch(self, after: int = 0) -> AsyncIterator[WatchItem]:
@@ -262,7 +262,7 @@ class TurnReader(WorkflowConnection):
 async def fetch_memo(client: Client, turn_id: str) -> InboxSummary:
     """Fetch a turn's memo and read from it which approvals are pending; see `read_memo`.
 
-    Where the server does not say, that counts like a memo that cannot be read.
+    An error of the server counts like a memo that cannot be read.
     """
     try:
         return await read_memo(await client.get_workflow_handle(turn_id).describe())
@@ -273,21 +273,20 @@ async def fetch_memo(client: Client, turn_id: str) -> InboxSummary:
 async def read_memo(found: WorkflowExecution) -> InboxSummary:
     """Read from a turn's memo which approvals are pending.
 
-    A memo that is missing or cannot be read counts as one pending approval of unknown content: the turn itself is then
-    asked.
+    A memo that is missing or cannot be read counts as one pending approval of unknown content: query the turn then.
     """
     if found.typed_search_attributes.get(STATE_ATTRIBUTE) != "awaiting_approval":  # the memo may be outdated
         return InboxSummary()
     try:
-        kept = InboxSummary.model_validate(await found.memo_value(MEMO_KEY))
+        memo = InboxSummary.model_validate(await found.memo_value(MEMO_KEY))
     except Exception:
         return InboxSummary(total=1)
-    own = select_own_approvals(found.id, kept.approvals)
-    return kept.model_copy(update={"approvals": own, "total": kept.total - len(kept.approvals) + len(own)})
+    own = select_own_approvals(found.id, memo.approvals)
+    return memo.model_copy(update={"approvals": own, "total": memo.total - len(memo.approvals) + len(own)})
 
 
 def check_digest(call: Call) -> None:
-    """Check that the shown arguments of a pending call are those its digest is over. HoldfastError when they are not.
+    """Check the digest of a pending call over its shown arguments. HoldfastError when it does not match.
 
     Anybody who can write to the namespace can answer queries in a turn's place.
     """

@@ -1,4 +1,4 @@
-"""Watching a turn at no cost to its history: a long poll of the history says when to look, a query says what changed.
+"""Watching a turn without adding to its history: a long poll of the history waits for changes, a query reads them.
 
 Live output is not in the history; it is read from the heartbeats in `describe`, and only while a call runs. All
 watchers of one turn in a process share one feed, so the hundredth costs the server no more than the first.
@@ -207,8 +207,8 @@ class _TurnFeed:
             return
         for output in await read_live_outputs(self._client, description):
             known = self.outputs.get(output.call_id)
-            at_work = output.call_id in self._executing or (self._thinking and is_model_call(output.call_id))
-            if at_work and (known is None or known.total != output.total):
+            runs = output.call_id in self._executing or (self._thinking and is_model_call(output.call_id))
+            if runs and (known is None or known.total != output.total):
                 self.outputs[output.call_id] = output
                 self._notify_watchers()
 

@@ -137,7 +137,7 @@ class FileStorage(StorageDriver):
 
 def build_too_large() -> Payload:
     """The placeholder for a payload that is too large to load."""
-    return Payload(metadata={"encoding": b"json/plain"}, data=b"larger than anything we take in")
+    return Payload(metadata={"encoding": b"json/plain"}, data=b"the payload exceeds 100 MB")
 
 
 def note_namespace(folder: Path, namespace: str) -> None:

@@ -219,7 +219,7 @@ WRONG: dict[str, tuple[str, int, str]] = {
     "a long queue": (f"task_queue = '{'x' * 1_001}'", 1, "`task_queue` is over 1,000 characters"),
     "an empty path": ("workspace = ''", 1, "`workspace` is empty"),
     "half a path": ('workspace = "a\\u0000"', 1, "`workspace` holds a NUL character"),
-    "nobody's home": ("data = '~nobody-at-all/x'", 1, "`data` names a home folder that nobody has"),
+    "nobody's home": ("data = '~nobody-at-all/x'", 1, "`data` has an unknown user in `~name`"),
     "a policy that is no path": ("\npolicy = [7]", 2, "`policy.1`"),
     "any policy": ("policy = true", 1, "must be an array"),
     "a mode nobody has": ("modes = ['bold']", 1, "`modes.1`"),
@@ -229,12 +229,12 @@ WRONG: dict[str, tuple[str, int, str]] = {
     "a key of zeros": (APPROVER + f"key = 'ed25519:{'A' * 43}='", 3, "is a key for which anybody can sign"),
     "a key taken": (f"{APPROVER}{KEY}[[approvers]]\nname = 'bob'\n{KEY}", 6, "another [[approvers]] has the same key"),
     "an approver taken": (APPROVER * 2, 4, "`approvers.2.name` is taken: another [[approvers]] is called 'ada'"),
-    "an approver nobody sees": ("[[approvers]]\nname = '\u202e'", 2, "must be 1 to 200 characters that show"),
-    "an approver of spaces": ("[[approvers]]\nname = ' '", 2, "must be 1 to 200 characters that show"),
-    "an approver without end": (f"[[approvers]]\nname = '{'x' * 201}'", 2, "must be 1 to 200 characters that show"),
+    "an approver nobody sees": ("[[approvers]]\nname = '\u202e'", 2, "must be 1 to 200 printable characters"),
+    "an approver of spaces": ("[[approvers]]\nname = ' '", 2, "must be 1 to 200 printable characters"),
+    "an approver without end": (f"[[approvers]]\nname = '{'x' * 201}'", 2, "must be 1 to 200 printable characters"),
     "an approver without a name": ("[[approvers]]\nroles = []", 1, "`name` is missing in `approvers.1`"),
     "a role": (APPROVER + "roles = ['']", 3, "`approvers.1.roles.1` is empty"),
-    "vouching": (APPROVER + "vouches = true", 1, "`approvers.1` vouches, and has no `key` to do it with"),
+    "vouching": (APPROVER + "vouches = true", 1, "`approvers.1` has `vouches = true`, and needs a `key` for it"),
     "a gateway's port": ("gateway.port = 65536", 1, "`gateway.port` must be at most 65,535, not 65536"),
     "a gateway's host": (
         "[gateway]\nhost = '127.0.0.1:80/'",
@@ -258,8 +258,8 @@ WRONG: dict[str, tuple[str, int, str]] = {
     "no module": ("tools.modules = [':x']", 1, "must be `module:name`"),
     "no name": ("tools.modules = ['a-b:c']", 1, "must be `module:name`"),
     "a variable": ("tools.shell.environment = { 'a-b' = '' }", 1, "is not the name of an environment variable"),
-    "our variable": ("tools.shell.environment.HOLDFAST_X = ''", 1, "are kept from them"),
-    "a variable of our traces": ("tools.shell.environment.OTEL_EXPORTER_X = ''", 1, "are kept from them"),
+    "our variable": ("tools.shell.environment.HOLDFAST_X = ''", 1, "are never inherited"),
+    "a variable of our traces": ("tools.shell.environment.OTEL_EXPORTER_X = ''", 1, "are never inherited"),
     "half a variable": ('tools.shell.environment.X = "\\u0000"', 1, "holds a NUL character"),
     "a short lease": ("[tools.shell]\nlease_seconds = 4", 2, "`tools.shell.lease_seconds` must be at least 5, not 4"),
     "a lease of days": ("tools.shell.lease_seconds = 86_401", 1, "must be at most 86,400, not 86401"),
@@ -313,7 +313,7 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_their_lines() -> None:
 def test_of_a_thousand_mistakes_twenty_are_told_and_the_rest_counted() -> None:
     problems = found("".join(f"wrong{number} = 1\n" for number in range(1_000)))
     told = format_problems(FILE, problems).split("\n")
-    assert (len(problems), len(told), told[-1]) == (1_000, 21, f"{FILE}: and 980 more; --json tells all")
+    assert (len(problems), len(told), told[-1]) == (1_000, 21, f"{FILE}: and 980 more; --json lists all")
 
 
 def test_what_is_not_text_or_nested_without_end_is_refused() -> None:

@@ -108,7 +108,7 @@ async def test_a_truncated_payload_is_not_opened(size: int) -> None:
 async def test_a_payload_under_the_id_of_another_key_is_not_opened() -> None:
     whole = await encrypted(payload(), NEW)
     renamed = Payload(metadata={**whole.metadata, KEY_ID: b"old"}, data=whole.data)
-    check_locked(await opened(renamed, NEW, OLD), "it is not what the key 'old' encrypted")
+    check_locked(await opened(renamed, NEW, OLD), "it cannot be decrypted with the key 'old'")
     impostor = Key("new", OLD.secret)
     check_locked(await opened(whole, impostor), "that key was another")
 

@@ -137,7 +137,7 @@ WRONG: dict[str, tuple[str, int, str]] = {
     "an empty tool": (HOOK + "command = 'x'\ntools = ['']", 5, "`hooks.1.tools.1` is empty"),
     "half a pattern": (HOOK + "command = 'x'\ntools = ['a', '[a']", 5, "`hooks.1.tools.2`"),
     "one text for tools": (HOOK + "command = 'x'\ntools = 'shell'", 5, "`hooks.1.tools` must be an array, not text"),
-    "our variable": (HOOK + "command = 'x'\nenvironment.HOLDFAST_X = ''", 5, "are kept from them"),
+    "our variable": (HOOK + "command = 'x'\nenvironment.HOLDFAST_X = ''", 5, "are never inherited"),
     "folder": (HOOK + "command = 'x'\nfolder = '.'", 5, "`hooks.1.folder` is not a setting"),
     "unknown": (HOOK + "command = 'x'\nwen = 'x'", 5, "`hooks.1.wen` is not a setting; did you mean `when`?"),
     "a table": ("[hooks]\nentry_points = false", 1, "`hooks` must be an array, not a table"),
