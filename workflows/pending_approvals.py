@@ -16,8 +16,8 @@ from temporalio.common import SearchAttributeUpdate
 with workflow.unsafe.imports_passed_through():
     from holdfast.domain.calls.batch import find_warning_time
     from holdfast.domain.calls.call import Call
+    from holdfast.domain.turn.approval_view import build_inbox_summary
     from holdfast.domain.turn.turn_state import TurnState
-    from holdfast.domain.turn.views import build_inbox_summary
     from holdfast.names import DEADLINE_ATTRIBUTE, MEMO_KEY, STATE_ATTRIBUTE, TOOLS_ATTRIBUTE
 
 

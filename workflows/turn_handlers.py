@@ -20,6 +20,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.domain.turn.delegation import find_stricter_mode
     from holdfast.domain.turn.turn_io import BatchResult, check_batch, check_waiting
     from holdfast.domain.turn.turn_state import TurnState
+    from holdfast.domain.turn.turn_view import TurnView, build_turn_view
     from holdfast.domain.turn.update_bodies import (
         AddCalls,
         AddCallsResult,
@@ -35,7 +36,6 @@ with workflow.unsafe.imports_passed_through():
         SubmitBatch,
         SubmitResult,
     )
-    from holdfast.domain.turn.views import TurnView, build_turn_view
     from holdfast.errors import RequestRefused
     from holdfast.names import TurnQuery, TurnSignal, TurnUpdate
     from holdfast.workflows.batch_runner import BatchRunner

@@ -22,7 +22,7 @@ from holdfast.domain.calls.events import Event
 from holdfast.domain.calls.tool import Effect, Invocation, Run, Tool
 from holdfast.domain.content import Result
 from holdfast.domain.conversation.messages import ModelChoice, ScriptedReply
-from holdfast.domain.turn.views import ApprovalView
+from holdfast.domain.turn.approval_view import ApprovalView
 from holdfast.errors import BadInput
 from holdfast.util.installed_programs import find_program
 

@@ -22,7 +22,7 @@ from holdfast.domain.approvals.grants import Grant
 from holdfast.domain.approvals.signing import sign_decision
 from holdfast.domain.calls.call import Call
 from holdfast.domain.context import Context
-from holdfast.domain.turn.views import ApprovalView, InboxSummary
+from holdfast.domain.turn.approval_view import ApprovalView, InboxSummary
 from holdfast.errors import HoldfastError
 from holdfast.names import MEMO_KEY, STATE_ATTRIBUTE, TURN_WORKFLOW
 from holdfast.testing import FakeTool, build_request, wait_until

@@ -38,10 +38,11 @@ from holdfast.domain.approvals.approval import (
     Scope,
 )
 from holdfast.domain.base import describe_problems
+from holdfast.domain.turn.approval_view import ApprovalView, InboxView, drop_stale_editors, urgency_key
 from holdfast.domain.turn.ids import ID_MARK
 from holdfast.domain.turn.turn_io import TASK_QUEUE, TurnInput, check_input, check_outside, check_size
+from holdfast.domain.turn.turn_view import TurnView
 from holdfast.domain.turn.update_bodies import DecisionResult
-from holdfast.domain.turn.views import ApprovalView, InboxView, TurnView, drop_stale_editors, urgency_key
 from holdfast.errors import BadInput, HoldfastError, PayloadUnreadable
 from holdfast.names import STATE_ATTRIBUTE, TURN_WORKFLOW, TurnQuery
 from holdfast.util.text import shorten_text

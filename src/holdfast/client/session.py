@@ -41,8 +41,8 @@ from holdfast.domain.session.session_io import (
 )
 from holdfast.domain.turn.ids import parse_session_number
 from holdfast.domain.turn.turn_io import TurnLimits
+from holdfast.domain.turn.turn_view import TurnView
 from holdfast.domain.turn.update_bodies import GrantAddress
-from holdfast.domain.turn.views import TurnView
 from holdfast.errors import BadInput, HoldfastError, NoWorker, RequestRefused
 from holdfast.names import SESSION_WORKFLOW, SessionQuery, SessionUpdate
 

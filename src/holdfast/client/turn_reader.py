@@ -26,9 +26,10 @@ from holdfast.domain.calls.events import Event, EventPage
 from holdfast.domain.content import Response
 from holdfast.domain.conversation.messages import Conversation
 from holdfast.domain.turn.activity_io import LiveOutput, RunningCall
+from holdfast.domain.turn.approval_view import ApprovalView, InboxSummary, drop_stale_editors
 from holdfast.domain.turn.carryover import EarlierRun
 from holdfast.domain.turn.turn_io import BatchResult, TurnResult
-from holdfast.domain.turn.views import ApprovalView, InboxSummary, TurnView, drop_stale_editors, shorten_result
+from holdfast.domain.turn.turn_view import TurnView, shorten_result
 from holdfast.errors import BadInput, DecisionRefused, HoldfastError, NoWorker, TurnNotFound
 from holdfast.names import MEMO_KEY, STATE_ATTRIBUTE, TurnQuery
 

@@ -65,8 +65,8 @@ def _build_parameters(
         words: dict[str, Any] = (
             {"description": described[name]} if described.get(name) and not _has_description(hints[name]) else {}
         )
-        # The alias is the parameter's name, which may be an attribute of pydantic models (`copy`, `schema`). The field's
-        # own name is one that no parameter can have, since pydantic also accepts fields by name.
+        # The alias is the parameter's name, which may be an attribute of pydantic models (`copy`, `schema`). The
+        # field's own name is one that no parameter can have, since pydantic also accepts fields by name.
         fields[f"given {name}"] = (hints[name], Field(default, alias=name, **words))
     try:
         model = create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
