@@ -20,7 +20,7 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from holdfast.domain.base import Message, Unreadable, describe_problems
+    from holdfast.domain.base import StrictData, UnreadablePayload, describe_problems
     from holdfast.errors import PayloadUnreadable, Refused, RequestRefused
     from holdfast.util.redaction import Redacted
     from holdfast.util.text import exception_text, shorten_text
@@ -44,14 +44,14 @@ class UpdateHandler(Protocol):
         """Decorate a check of the body, which raises Refused and changes nothing."""
 
 
-def update(name: str, body: type[Message] | None = None) -> Callable[[Callable[..., Any]], UpdateHandler]:
+def update(name: str, body: type[StrictData] | None = None) -> Callable[[Callable[..., Any]], UpdateHandler]:
     """Declare the handler of an update, which is called with the parsed body. `body` None: the update has none."""
 
     def declare(handle: Callable[..., Any]) -> UpdateHandler:
         checks: list[Callable[..., None]] = []
 
         def read(bodies: tuple[Any, ...]) -> list[Any]:
-            gone = [each.reason for each in bodies if isinstance(each, Unreadable) and each.gone]
+            gone = [each.reason for each in bodies if isinstance(each, UnreadablePayload) and each.gone]
             if gone:  # a worker that could read it has accepted it: the task is retried until this one can
                 raise PayloadUnreadable(gone[0])
             return read_bodies(name, body, bodies)
@@ -75,7 +75,7 @@ def update(name: str, body: type[Message] | None = None) -> Callable[[Callable[.
     return declare
 
 
-def signal(name: str, body: type[Message] | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def signal(name: str, body: type[StrictData] | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declare the handler of a signal. Nobody waits for an answer: a refused signal changes nothing, and is logged.
 
     A class that declares one with a body has an attribute `_dropped`, its `DroppedSignals`.
@@ -136,7 +136,7 @@ class DroppedSignals:
         """Is the next signal dropped? Call it once for every signal with a body."""
         self._signals += 1
         mark, replays = f"unread-{self._signals}", workflow.unsafe.is_replaying()
-        gone = [body.reason for body in bodies if isinstance(body, Unreadable) and body.gone]
+        gone = [body.reason for body in bodies if isinstance(body, UnreadablePayload) and body.gone]
         # Not a patch of the code: `patched` writes the record "signal N was dropped". It is the only command whose
         # presence in the history the SDK answers before the workflow decides, and in the task that has the signal. A
         # local activity or a memo would have to be written for every signal, as a replay cannot know which had one.
@@ -180,7 +180,7 @@ def _erase_types(take: Callable[..., Any], name: str, handle: Callable[..., Any]
     return take
 
 
-def read_bodies(name: str, body: type[Message] | None, bodies: tuple[Any, ...]) -> list[Any]:
+def read_bodies(name: str, body: type[StrictData] | None, bodies: tuple[Any, ...]) -> list[Any]:
     """Parse the body of a message, into a list of one; an empty list if it has none. RequestRefused for a bad body."""
     wanted = 0 if body is None else 1
     if len(bodies) != wanted:
@@ -190,7 +190,7 @@ def read_bodies(name: str, body: type[Message] | None, bodies: tuple[Any, ...]) 
 
 def _parse_body(name: str, parse: Callable[[Any], Any], given: Any) -> Any:
     """Parse a body. RequestRefused for anything that is wrong with it."""
-    if isinstance(given, Unreadable):
+    if isinstance(given, UnreadablePayload):
         raise RequestRefused(BAD_BODY, f"the body of {name!r} cannot be read: {shorten_text(given.reason, 500)}")
     try:
         return parse(given)

@@ -17,7 +17,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.workflow import ContinueAsNewVersioningBehavior
 
 with workflow.unsafe.imports_passed_through():
-    from holdfast.domain.base import Unreadable, describe_problems
+    from holdfast.domain.base import UnreadablePayload, describe_problems
     from holdfast.errors import PayloadUnreadable, RequestRefused
     from holdfast.util.text import shorten_text
 
@@ -34,7 +34,7 @@ def read_input(inputs: tuple[Any, ...], parse: Callable[[Any], T], name: str) ->
     reason. An input whose stored payload or key is missing fails the workflow task, which is retried until a worker can
     read it.
     """
-    missing = next((input.reason for input in inputs if isinstance(input, Unreadable) and input.gone), None)
+    missing = next((input.reason for input in inputs if isinstance(input, UnreadablePayload) and input.gone), None)
     if missing:
         return None, PayloadUnreadable(missing)
     try:

@@ -24,7 +24,7 @@ from holdfast.activities.hooks.hook_runners import CommandRunner, FunctionRunner
 from holdfast.activities.process.command import build_environment
 from holdfast.config.schema import HookSettings, When
 from holdfast.config.settings import Settings
-from holdfast.config.toml_document import Problem, format_problems
+from holdfast.config.toml_document import FileProblem, format_problems
 from holdfast.errors import BadInput
 from holdfast.util.findings import Finding, ok
 from holdfast.util.text import exception_text
@@ -57,7 +57,7 @@ def _load_configured(settings: Settings) -> Iterator[Hook | str]:
         except BadInput as error:
             message = f"the hook {given.name!r} {error}"
             line = settings.file_lines.get(f"hooks.{place}")
-            yield format_problems(settings.file, [Problem(line, "", message)]) if settings.file else message
+            yield format_problems(settings.file, [FileProblem(line, "", message)]) if settings.file else message
 
 
 def _build_hook(given: HookSettings) -> Hook:

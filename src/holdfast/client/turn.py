@@ -21,7 +21,7 @@ from holdfast.client.turn_reader import TurnReader
 from holdfast.client.workflow_connection import get_login_name
 from holdfast.domain.approvals.approval import ApprovalId, Decision
 from holdfast.domain.approvals.grants import Grant
-from holdfast.domain.base import Message, describe_problems
+from holdfast.domain.base import StrictData, describe_problems
 from holdfast.domain.calls.call import CallRequest
 from holdfast.domain.modes import Mode
 from holdfast.domain.turn.turn_io import BatchResult, check_batch, check_size
@@ -43,7 +43,7 @@ from holdfast.errors import BadInput, DecisionRefused
 from holdfast.names import TurnSignal, TurnUpdate
 from holdfast.util.json_values import digest_canonical
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=StrictData)
 
 UPDATE_SECONDS = 5.0
 """How long a decision waits for the answer to its update before it is sent as a signal."""

@@ -49,13 +49,13 @@ from holdfast.config.types import (
     check_web_address,
 )
 from holdfast.domain.approvals.approval import Approver
-from holdfast.domain.base import Message
+from holdfast.domain.base import StrictData
 from holdfast.domain.calls.tool import Effect
 from holdfast.domain.content import OUTPUT_LIMIT
 from holdfast.domain.modes import Confirming, Mode
 
 
-class ShellSettings(Message):
+class ShellSettings(StrictData):
     """`[tools.shell]`: the environment, limits and sandbox of shell commands."""
 
     environment: Environment = Field(default_factory=dict)
@@ -82,14 +82,14 @@ class ShellSettings(Message):
         return self
 
 
-class FetchSettings(Message):
+class FetchSettings(StrictData):
     """`[tools.fetch]`: the private hosts that may be fetched, and the limit of an answer in bytes."""
 
     allow: tuple[Annotated[str, AfterValidator(check_destination)], ...] = ()
     max_bytes: Annotated[int, Field(strict=True, ge=1, le=1_000_000_000)] = 5_000_000
 
 
-class ToolSettings(Message):
+class ToolSettings(StrictData):
     """`[tools]`: the sources of tools, and the settings of built-in ones."""
 
     modules: tuple[Annotated[str, AfterValidator(check_reference)], ...] = ()
@@ -132,7 +132,7 @@ class OnFailure(StrEnum):
     """The hook has no effect."""
 
 
-class HookTraits(Message):
+class HookTraits(StrictData):
     """When a hook runs, for which tools, and what happens when it fails."""
 
     when: When
@@ -197,7 +197,7 @@ class ApproverSettings(Approver):
         return self
 
 
-class McpOauthSettings(Message):
+class McpOauthSettings(StrictData):
     """`[mcp.servers.NAME.oauth]`: OAuth settings that `holdfast mcp login` cannot find out, or that replace a login."""
 
     grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
@@ -262,7 +262,7 @@ class McpServerSettings(BesideTheFile):
         return self
 
 
-class McpSettings(Message):
+class McpSettings(StrictData):
     """`[mcp]`: MCP servers by name, and files with servers that other programs share."""
 
     files: tuple[SettingPath, ...] = ()
@@ -279,7 +279,7 @@ class McpSettings(Message):
 MediaKind = Literal["image", "document", "audio"]
 
 
-class ModelServerSettings(Message):
+class ModelServerSettings(StrictData):
     """`[models.servers.NAME]`: a model server at your own address, with the API of a provider."""
 
     url: Annotated[str, AfterValidator(check_plain_web_address)]
@@ -295,7 +295,7 @@ class ModelServerSettings(Message):
         return self.key[2:-1] if self.key else None
 
 
-class ModelsSettings(Message):
+class ModelsSettings(StrictData):
     """`[models]`: the models that turns may use, and model servers of your own."""
 
     default: NonEmpty | None = None
@@ -314,7 +314,7 @@ class ModelsSettings(Message):
         return tuple(server.key_variable for server in self.servers.values() if server.key_variable)
 
 
-class GatewaySettings(Message):
+class GatewaySettings(StrictData):
     """`[gateway]`: the address of the HTTP endpoint, and further host names that it answers to."""
 
     host: Annotated[NonEmpty, AfterValidator(check_host_name)] = "127.0.0.1"
@@ -324,7 +324,7 @@ class GatewaySettings(Message):
     """The host names of a reverse proxy that passes on the Host header."""
 
 
-class WorkerSettings(Message):
+class WorkerSettings(StrictData):
     """`[worker]`: health checks, shutdown and heartbeats of a worker."""
 
     health: Annotated[str, AfterValidator(check_listen_address)] | None = None
@@ -335,7 +335,7 @@ class WorkerSettings(Message):
     """The shortest interval between two heartbeats of a call. A stop reaches a call with a heartbeat."""
 
 
-class LimitSettings(Message):
+class LimitSettings(StrictData):
     """`[limits]`: the limits of outputs and of concurrency."""
 
     output_characters: Annotated[int, Field(strict=True, ge=1_000, le=1_000_000)] = OUTPUT_LIMIT
@@ -346,7 +346,7 @@ class LimitSettings(Message):
     """Bytes of one whole output on disk."""
 
 
-class Configuration(Message):
+class Configuration(StrictData):
     """The whole settings file. None: the environment or a default decides."""
 
     workspace: SettingPath | None = None

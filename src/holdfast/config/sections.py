@@ -23,7 +23,7 @@ from holdfast.config.types import (
     check_plain_web_address,
     check_unique,
 )
-from holdfast.domain.base import Message
+from holdfast.domain.base import StrictData
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
 _PREFIX = re.compile(r"[A-Za-z0-9!_.*'()-]+(/[A-Za-z0-9!_.*'()-]+)*/?")
@@ -57,7 +57,7 @@ Bucket = Annotated[NonEmpty, AfterValidator(_check_bucket)]
 Prefix = Annotated[NonEmpty, AfterValidator(_check_prefix)]
 
 
-class BucketSettings(Message):
+class BucketSettings(StrictData):
     """A bucket for payloads, and former buckets to read from."""
 
     bucket: Bucket
@@ -85,7 +85,7 @@ class GcsSettings(BucketSettings):
     """A bucket of Google Cloud Storage."""
 
 
-class StorageSettings(Message):
+class StorageSettings(StrictData):
     """`[storage]`: the store for new payloads. Every store that is configured is read, and so is the data folder."""
 
     kind: Literal["files", "s3", "gcs"] = "files"
@@ -144,7 +144,7 @@ class KeySettings(BesideTheFile):
         return self
 
 
-class EncryptionSettings(Message):
+class EncryptionSettings(StrictData):
     """`[encryption]`: the keys. The first one encrypts, all of them decrypt; without keys nothing is encrypted."""
 
     keys: tuple[KeySettings, ...] = ()
@@ -177,7 +177,7 @@ def check_listening_address(text: str) -> str:
     return text
 
 
-class TelemetrySettings(Message):
+class TelemetrySettings(StrictData):
     """`[telemetry]`: traces, metrics and logs. They hold no arguments and results of calls, unless `content` is set."""
 
     traces: Literal["none", "otlp"] = "none"
@@ -208,7 +208,7 @@ def check_build_name(text: str) -> str:
     return text
 
 
-class DeploymentSettings(Message):
+class DeploymentSettings(StrictData):
     """`[deployment]`: the worker deployment of this process, and its build."""
 
     name: Annotated[str, AfterValidator(check_deployment_name)] = DEFAULT_NAME

@@ -55,7 +55,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 @dataclass(frozen=True)
-class Problem:
+class FileProblem:
     """A problem of a file. `line` is None for a problem of the whole file."""
 
     line: int | None
@@ -84,7 +84,7 @@ class Document(Generic[M]):
     content: FileContent
     text: str
     value: M | None
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[FileProblem, ...] = ()
 
     def get_value(self) -> M:
         """Return the value. BadInput with every problem if there is none."""
@@ -133,24 +133,24 @@ def _explain_unfit(file: Path, status: os.stat_result) -> str | None:
 def parse_document(content: FileContent, model: type[M], context: Mapping[str, Any] | None = None) -> Document[M]:
     """Parse the TOML, and validate it."""
     if content.problem:
-        return Document(content, "", None, (Problem(None, "", content.problem),))
+        return Document(content, "", None, (FileProblem(None, "", content.problem),))
     try:
         text = content.data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.data.count(b"\n", 0, error.start) + 1
-        return Document(content, "", None, (Problem(line, "", f"byte {error.start} is not UTF-8 text"),))
+        return Document(content, "", None, (FileProblem(line, "", f"byte {error.start} is not UTF-8 text"),))
     try:
         value = model.model_validate(tomllib.loads(text), context=dict(context or {}))
     except ValidationError as error:
         return Document(content, text, None, tuple(_list_problems(error, model, text)))
     except RecursionError:
-        return Document(content, text, None, (Problem(None, "", "is nested too deeply"),))
+        return Document(content, text, None, (FileProblem(None, "", "is nested too deeply"),))
     except ValueError as error:
         return Document(content, text, None, (_build_syntax_problem(str(error), text),))
     return Document(content, text, value)
 
 
-def format_problems(file: Path, problems: Iterable[Problem]) -> str:
+def format_problems(file: Path, problems: Iterable[FileProblem]) -> str:
     """Format the problems in lines, the first twenty of them."""
     name = _escape_line(str(file), 4_096)
     lines = [f"{name}{f', line {item.line}' if item.line else ''}: {item.message}" for item in problems]
@@ -163,22 +163,22 @@ def format_problems(file: Path, problems: Iterable[Problem]) -> str:
     )
 
 
-def _build_syntax_problem(message: str, text: str) -> Problem:
+def _build_syntax_problem(message: str, text: str) -> FileProblem:
     found = _PLACE.fullmatch(message)
     words = _escape_line(found[1] if found else message, 200)
     if not found or not found[2]:
-        return Problem(
+        return FileProblem(
             text.rstrip().count("\n") + 1, "", f"is not TOML: {words}, at the end of the file" if found else words
         )
-    return Problem(int(found[2]), "", f"is not TOML: {words}, column {found[3]}")
+    return FileProblem(int(found[2]), "", f"is not TOML: {words}, column {found[3]}")
 
 
-def _list_problems(error: ValidationError, model: type[BaseModel], text: str) -> list[Problem]:
+def _list_problems(error: ValidationError, model: type[BaseModel], text: str) -> list[FileProblem]:
     items = error.errors(include_url=False)
     paths = [tuple(step for step in item["loc"] if step != "[key]") for item in items]
     lines = find_lines(text, paths)
     found = [
-        Problem(lines[at], _format_path(at), _describe_error(item, at, model))
+        FileProblem(lines[at], _format_path(at), _describe_error(item, at, model))
         for item, at in zip(items, paths, strict=True)
     ]
     return sorted(found, key=lambda problem: problem.line or 0)

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, Va
 from pydantic_core import PydanticCustomError
 
 from holdfast.config.provider_keys import OUR_PREFIXES
-from holdfast.domain.base import Message
+from holdfast.domain.base import StrictData
 
 T = TypeVar("T")
 
@@ -221,7 +221,7 @@ def check_unique(name: str, table: str, info: ValidationInfo) -> str:
     return name
 
 
-class BesideTheFile(Message):
+class BesideTheFile(StrictData):
     """An entry whose paths and commands are relative to the folder of the file."""
 
     folder: Annotated[Path, Field(exclude=True, validate_default=True)] = Path()

@@ -1,7 +1,7 @@
 """The base classes of all data in histories and messages. Frozen pydantic models, without behaviour.
 
 `Data` is for what Holdfast writes itself: unknown fields are ignored, so that an older worker reads what a newer one
-wrote. `Message` is for what people and programs send: unknown fields are errors, so that a misspelt one is not ignored.
+wrote. `StrictData` is for what people and programs send: unknown fields are errors, so a misspelt one is not ignored.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Variant(Data):
         return {"kind": self.kind, **write(self)}
 
 
-class Message(BaseModel):
+class StrictData(BaseModel):
     """Frozen data from outside: unknown fields are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -93,7 +93,7 @@ def _shorten_value(value: object) -> str:
 
 
 @dataclass(frozen=True)
-class Unreadable:
+class UnreadablePayload:
     """A payload that could not be read."""
 
     reason: str

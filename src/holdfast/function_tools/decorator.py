@@ -39,7 +39,7 @@ from holdfast.util.text import shorten_text
 _PARTS = (TextPart, DataPart, BlobPart)
 
 
-class ToolTraits(TypedDict, total=False):
+class ToolOptions(TypedDict, total=False):
     """The options of `@tool` that are attributes of `Tool`. `Tool` and `Traits` explain them."""
 
     display_name: str | None
@@ -77,7 +77,7 @@ def tool(
     confirm: Confirm | None = None,
     concurrency_safe: ConcurrencySafe | None = None,
     on_decision: OnDecision | None = None,
-    **traits: Unpack[ToolTraits],
+    **traits: Unpack[ToolOptions],
 ) -> Callable[[Function], FunctionTool]: ...
 
 
@@ -91,7 +91,7 @@ def tool(
     confirm: Confirm | None = None,
     concurrency_safe: ConcurrencySafe | None = None,
     on_decision: OnDecision | None = None,
-    **traits: Unpack[ToolTraits],
+    **traits: Unpack[ToolOptions],
 ) -> Any:
     """Make a tool from a function: `@tool`, or `@tool(effect=Effect.READ, …)`.
 
@@ -137,7 +137,7 @@ class FunctionTool(Tool):
         confirm: Confirm | None = None,
         concurrency_safe: ConcurrencySafe | None = None,
         on_decision: OnDecision | None = None,
-        **traits: Unpack[ToolTraits],
+        **traits: Unpack[ToolOptions],
     ) -> None:
         _check_function(function, concurrency_safe)
         signature = read_signature(function)
@@ -151,8 +151,8 @@ class FunctionTool(Tool):
         self.Parameters = signature.parameters
         self.runs = signature.runs
         for trait, value in traits.items():
-            if trait not in ToolTraits.__annotations__:
-                known = did_you_mean(trait, ToolTraits.__annotations__)
+            if trait not in ToolOptions.__annotations__:
+                known = did_you_mean(trait, ToolOptions.__annotations__)
                 raise BadInput(f"{trait!r} is not an option of a tool. {known}".rstrip())
             setattr(self, trait, value)
 

@@ -17,7 +17,7 @@ from holdfast.errors import BadInput
 Function = Callable[..., Any]
 
 
-class Signature(NamedTuple):
+class FunctionSignature(NamedTuple):
     """The signature of a function as a tool: description, parameters, and parameters that get the `Run`."""
 
     description: str
@@ -27,11 +27,11 @@ class Signature(NamedTuple):
     """The names of the parameters that get the `Run`."""
 
 
-def read_signature(function: Function) -> Signature:
+def read_signature(function: Function) -> FunctionSignature:
     """Read the signature of a function. BadInput when it cannot be that of a tool."""
     documented = _parse_docstring(inspect.getdoc(function) or "")
     parameters, runs = _build_parameters(function, documented)
-    return Signature(_join_description(documented), parameters, runs)
+    return FunctionSignature(_join_description(documented), parameters, runs)
 
 
 def _parse_docstring(text: str) -> docstring_parser.Docstring:

@@ -1,7 +1,7 @@
 """The data converter: pydantic JSON, encryption where there are keys, and external storage for large payloads.
 
 Where anything may arrive (the input of a turn, the body of a signal), the turn itself reads it. So a payload that
-cannot be parsed becomes an `Unreadable` value, instead of a decoding error that Temporal retries without end.
+cannot be parsed becomes an `UnreadablePayload` value, instead of a decoding error that Temporal retries without end.
 
 Why: docs/decisions/0003-message-bodies-are-read-by-the-workflow.md.
 """
@@ -28,7 +28,7 @@ from temporalio.converter import (
     StorageDriver,
 )
 
-from holdfast.domain.base import Unreadable
+from holdfast.domain.base import UnreadablePayload
 from holdfast.errors import BadInput, KeyMissing, PayloadUnreadable
 from holdfast.payloads.bucket_store import build_drivers
 from holdfast.payloads.encryption import LOCKED, EncryptingCodec
@@ -69,7 +69,7 @@ _JSON = LeanJson()
 
 
 class HoldfastPayloadConverter(CompositePayloadConverter):
-    """The default converters with pydantic's JSON. A value without a type that cannot be parsed is `Unreadable`.
+    """The default converters with pydantic's JSON. A value without a type that cannot be parsed is `UnreadablePayload`.
 
     So is one whose file or key is missing: its reader decides whether to wait (the input of a turn) or to drop it (a
     signal). With a type, PayloadUnreadable is raised.
@@ -92,13 +92,13 @@ class HoldfastPayloadConverter(CompositePayloadConverter):
         if why := explain_unreadable(payload):
             if hint not in (None, Any):
                 raise PayloadUnreadable(why)
-            return Unreadable(why, gone=True)
+            return UnreadablePayload(why, gone=True)
         try:
             return super().from_payloads([payload], [hint] if hint else None)[0]
         except Exception as error:
             if hint not in (None, Any):
                 raise
-            return Unreadable(exception_text(error, 500))
+            return UnreadablePayload(exception_text(error, 500))
 
 
 class TolerantConverter(OpenDataConverter):

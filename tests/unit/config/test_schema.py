@@ -26,8 +26,8 @@ from holdfast.config.schema import (
 )
 from holdfast.config.sections import GcsSettings, KeySettings, S3Settings
 from holdfast.config.settings import Settings, load_settings
-from holdfast.config.toml_document import FileContent, Problem, format_problems, read_content
-from holdfast.domain.base import Message
+from holdfast.config.toml_document import FileContent, FileProblem, format_problems, read_content
+from holdfast.domain.base import StrictData
 from holdfast.domain.calls.tool import Effect
 from holdfast.errors import BadInput
 from holdfast.util.text import escape_controls
@@ -47,7 +47,7 @@ def _clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def found(text: str | bytes) -> tuple[Problem, ...]:
+def found(text: str | bytes) -> tuple[FileProblem, ...]:
     data = text if isinstance(text, bytes) else text.encode()
     return parse_configuration(FileContent(FILE, data)).problems
 
@@ -70,7 +70,12 @@ def test_the_example_of_the_docs_is_read_and_holds_every_key() -> None:
     [approver] = configuration.approvers
     assert (source.discovery_command, source.call_command) == (("./tools.py", "list"), ("./tools.py", "call"))
     assert source.folder == configuration.workspace == FILE.parent
-    tables: list[Message] = [configuration, configuration.tools, configuration.tools.shell, configuration.tools.fetch]
+    tables: list[StrictData] = [
+        configuration,
+        configuration.tools,
+        configuration.tools.shell,
+        configuration.tools.fetch,
+    ]
     [server] = configuration.models.servers.values()
     tables += [configuration.models, server]
     tables += [configuration.limits, configuration.gateway, configuration.telemetry, configuration.worker]
@@ -317,8 +322,8 @@ def test_of_a_thousand_mistakes_twenty_are_told_and_the_rest_counted() -> None:
 
 
 def test_what_is_not_text_or_nested_without_end_is_refused() -> None:
-    assert found(b"a = 1\n\xff") == (Problem(2, "", "byte 6 is not UTF-8 text"),)
-    assert found("a = " + "[" * 200_000) == (Problem(None, "", "is nested too deeply"),)
+    assert found(b"a = 1\n\xff") == (FileProblem(2, "", "byte 6 is not UTF-8 text"),)
+    assert found("a = " + "[" * 200_000) == (FileProblem(None, "", "is nested too deeply"),)
 
 
 def test_escape_codes_of_the_file_are_written_out() -> None:

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, AwareDatetime, Field, JsonValue, field_validator, model_validator
 
-from holdfast.domain.base import Data, Message, max_items
+from holdfast.domain.base import Data, StrictData, max_items
 from holdfast.domain.content import Text
 from holdfast.errors import BadInput
 from holdfast.util.json_values import digest_canonical
@@ -31,7 +31,7 @@ ANYONE = "*"
 """The name of the approver with the key of a data folder. The settings allow this name for nobody else."""
 
 
-class Approver(Message):
+class Approver(StrictData):
     """A person, or a gateway, who may decide."""
 
     name: str = Field(min_length=1, max_length=200)
@@ -103,7 +103,7 @@ Arguments = Annotated[dict[str, JsonValue], AfterValidator(_check_json)]
 Patterns = Annotated[tuple[str, ...], max_items(1_000)]
 
 
-class Scope(Message):
+class Scope(StrictData):
     """What a grant covers: every field that is set must match a call. Texts are patterns, as in a rule."""
 
     tool: str | None = Field(default=None, max_length=1_000)
@@ -207,7 +207,7 @@ class Confirmation(Data):
         return {name: value for name, value in arguments.items() if name not in shown}
 
 
-class Decision(Message):
+class Decision(StrictData):
     """A decision on one approval: the body of the `decide` signal and update.
 
     With an `id` it counts once however often it is delivered. `by` is what the sender claims, or, where approvers have

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, Field, JsonValue
 
 from holdfast.domain.approvals.approval import Actor, Confirmation, Decision, QuestionAnswer, digest_question
-from holdfast.domain.base import Data, Message, max_items
+from holdfast.domain.base import Data, StrictData, max_items
 from holdfast.domain.calls.verdicts import BoundCall
 from holdfast.domain.content import CallError, Response
 from holdfast.errors import InvalidTransition
@@ -49,7 +49,7 @@ TRANSITIONS: Mapping[Status, frozenset[Status]] = MappingProxyType(
 )
 
 
-class CallRequest(Message):
+class CallRequest(StrictData):
     """A tool call as a model or a caller requests it. `name` and `args` are aliases of `tool` and `arguments`.
 
     Arguments may be any JSON: validation reports arguments that do not fit the tool as an error of this call.

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, NonNegativeInt
 
-from holdfast.domain.base import Data, Message, Variant, max_items
+from holdfast.domain.base import Data, StrictData, Variant, max_items
 from holdfast.domain.calls.call import CallRequest, Calls
 from holdfast.domain.content import Response
 
@@ -28,7 +28,7 @@ class Usage(Data):
         return self.input_tokens + self.output_tokens
 
 
-class ModelReply(Message):
+class ModelReply(StrictData):
     """One reply of a model: text, calls, or both. Without calls it ends the turn."""
 
     text: str = ""
@@ -53,7 +53,7 @@ class ScriptedReply(ModelReply):
     """For each attempt that fails, the number of calls after which it breaks off. The attempt after them succeeds."""
 
 
-class ModelSettings(Message):
+class ModelSettings(StrictData):
     """The settings of requests to a model; None leaves one to the provider."""
 
     max_tokens: int | None = Field(default=None, ge=1, le=10_000_000)
@@ -65,7 +65,7 @@ class ModelSettings(Message):
     """The size of the model's context window in tokens, for models whose provider package does not know it."""
 
 
-class ModelChoice(Message):
+class ModelChoice(StrictData):
     """The model of a turn: `provider:model`, or `scripted`, which gives the replies of `script` in order."""
 
     name: str = Field(default="scripted", min_length=1, max_length=300)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from holdfast.domain.base import Data, Message, max_items
+from holdfast.domain.base import Data, StrictData, max_items
 from holdfast.domain.conversation.messages import ConversationMessage, ModelChoice, Usage
 from holdfast.domain.modes import Confirming, Mode
 from holdfast.domain.turn.carryover import TurnMemory
@@ -24,7 +24,7 @@ Steering = Literal["queue", "interrupt", "append"]
 interrupted stop, and the model reads it. `append`: the model reads it after the active batch."""
 
 
-class SendMessage(Message):
+class SendMessage(StrictData):
     """Body of the update `send`: a message of the user."""
 
     message: str = Field(min_length=1, max_length=1_000_000, pattern=r"\S")
@@ -47,13 +47,13 @@ class SendResult(Data):
     ahead: int = 0
 
 
-class InterruptTurn(Message):
+class InterruptTurn(StrictData):
     """Body of the update `interrupt`: stop the running turn."""
 
     by: str | None = Field(default=None, max_length=500)
 
 
-class WithdrawMessage(Message):
+class WithdrawMessage(StrictData):
     """Body of the update `withdraw`: remove a queued message."""
 
     id: str = Field(min_length=1, max_length=200)
@@ -61,7 +61,7 @@ class WithdrawMessage(Message):
     by: str | None = Field(default=None, max_length=500)
 
 
-class CloseSession(Message):
+class CloseSession(StrictData):
     """Body of the update `close`: refuse further messages, and end after the queued ones."""
 
     by: str | None = Field(default=None, max_length=500)
@@ -69,7 +69,7 @@ class CloseSession(Message):
     """Stop the running turn, and drop the queued messages."""
 
 
-class SessionChange(Message):
+class SessionChange(StrictData):
     """Body of the update `configure`: change the model or mode of the next turns. None leaves a field unchanged."""
 
     model: ModelChoice | None = None
@@ -104,7 +104,7 @@ class SessionCarryover(Data):
     """The worker version that the session left. If it starts there again, it does not move a second time."""
 
 
-class SessionInput(Message):
+class SessionInput(StrictData):
     """The input of a session. `turn` is the input of each of its turns, without the prompt."""
 
     turn: TurnInput

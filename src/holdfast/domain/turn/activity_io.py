@@ -11,7 +11,7 @@ from pydantic import Field, JsonValue, field_validator
 
 from holdfast.domain.approvals.approval import Approver, Confirmation, Decision
 from holdfast.domain.approvals.grants import Grant
-from holdfast.domain.base import Data, Message
+from holdfast.domain.base import Data, StrictData
 from holdfast.domain.calls.call import CallRequest, PendingQuestion
 from holdfast.domain.calls.verdicts import BoundCall, ExecutionOutcome, Verdict
 from holdfast.domain.context import Context
@@ -108,7 +108,7 @@ class ExecuteInput(JudgementFacts):
     """The approval deadline passed, and its default allows the call."""
 
 
-class Question(Message):
+class Question(StrictData):
     """The question of a running tool: the body of the `ask` update, which the activity of the call sends."""
 
     call: str = Field(max_length=200)

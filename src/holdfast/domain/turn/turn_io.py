@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from holdfast.domain.base import Data, Message, max_items
+from holdfast.domain.base import Data, StrictData, max_items
 from holdfast.domain.calls.batch import Batch
 from holdfast.domain.calls.call import CallRequest, Calls
 from holdfast.domain.calls.scheduling import MAX_EXECUTING, OnError, Plan, Schedule
@@ -34,7 +34,7 @@ LONGEST_SECONDS = 366 * 86_400.0
 """The time limit of a turn without `TurnLimits.seconds`."""
 
 
-class TurnLimits(Message):
+class TurnLimits(StrictData):
     """The limits of one turn (S44). A turn that reaches one ends as `stopped`, with its responses so far."""
 
     steps: int = Field(default=1_000, ge=1, le=1_000_000)
@@ -47,7 +47,7 @@ class TurnLimits(Message):
     """Input and output tokens of the model, as its provider counts them."""
 
 
-class TurnInput(Message):
+class TurnInput(StrictData):
     """The input of a turn: either a model and a prompt, or batches of calls."""
 
     prompt: str | None = None

@@ -9,12 +9,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from holdfast.domain.base import Data, Message, max_items
+from holdfast.domain.base import Data, StrictData, max_items
 from holdfast.domain.calls.call import Calls
 from holdfast.domain.modes import Mode
 
 
-class SubmitBatch(Message):
+class SubmitBatch(StrictData):
     """Body of the update `submit`."""
 
     calls: Calls
@@ -26,7 +26,7 @@ class SubmitResult(Data):
     batch: str
 
 
-class AddCalls(Message):
+class AddCalls(StrictData):
     """Body of the update and the signal `add_calls`: further calls of a stream."""
 
     stream: str = Field(min_length=1, max_length=200)
@@ -49,7 +49,7 @@ class AddCallsResult(Data):
     calls: int
 
 
-class Interruption(Message):
+class Interruption(StrictData):
     """Body of the signals `interrupt` and `append`: a message of the user while the turn runs (S18)."""
 
     message: str = Field(min_length=1, max_length=1_000_000)
@@ -58,21 +58,21 @@ class Interruption(Message):
     """The id of a session's message. The result of the turn lists those that its model has read."""
 
 
-class BatchAddress(Message):
+class BatchAddress(StrictData):
     """Body of the updates `withdraw` and `cancel_batch`."""
 
     batch: str
     reason: str | None = Field(default=None, max_length=2_000)
 
 
-class CallAddress(Message):
+class CallAddress(StrictData):
     """Body of the update `cancel_call`."""
 
     call: str
     reason: str | None = Field(default=None, max_length=2_000)
 
 
-class ModeChange(Message):
+class ModeChange(StrictData):
     """Body of the update `set_mode`."""
 
     mode: Mode
@@ -85,7 +85,7 @@ class SetModeResult(Data):
     counts: Mode | None = None
 
 
-class EditingNotice(Message):
+class EditingNotice(StrictData):
     """Body of the update `editing`: a person opened an approval in an editor, or has closed it."""
 
     approval_id: str = Field(max_length=2_000)
@@ -94,14 +94,14 @@ class EditingNotice(Message):
     """How long others see it as being edited; 0 when the editor is closed."""
 
 
-class GrantAddress(Message):
+class GrantAddress(StrictData):
     """Body of the update `revoke`."""
 
     grant: str = Field(max_length=100)
     by: str | None = Field(default=None, max_length=500)
 
 
-class RevokeDecisions(Message):
+class RevokeDecisions(StrictData):
     """Body of the signal `take_back`: grants that were revoked, by the decisions that left them."""
 
     decisions: Annotated[tuple[Annotated[str, Field(max_length=2_500)], ...], max_items(1_000)]
