@@ -74,7 +74,7 @@ async def query_turn(
 
 
 def _is_being_retried(error: RPCError) -> bool:
-    """Whether the last workflow task failed. The server retries it by itself, which may help on a busy machine."""
+    """Has the last workflow task failed? The server retries it, so the query may succeed later."""
     return error.status is RPCStatusCode.FAILED_PRECONDITION and "Workflow Task in failed state" in error.message
 
 

@@ -32,7 +32,7 @@ from holdfast.errors import BadInput
 from holdfast.util.text import shorten_text
 
 SIGNATURE_LIFETIME = timedelta(days=1)
-"""How long a signed `proceed_once` counts, so that one that is withheld or replayed later is worthless."""
+"""How long a signed `proceed_once` is valid. So one that is withheld and sent later is refused."""
 _LIMIT = 10_000
 """Bytes read of a key file; a key has 119."""
 

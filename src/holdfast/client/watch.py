@@ -151,7 +151,7 @@ class _TurnFeed:
 
     @property
     def _is_live(self) -> bool:
-        """Whether a call runs or the model writes."""
+        """Does a call run, or the model write?"""
         return self._thinking or bool(self._executing)
 
     async def _fetch_news(self) -> bool:

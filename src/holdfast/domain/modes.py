@@ -22,7 +22,7 @@ class Confirming(StrEnum):
     """Which calls need an approval."""
 
     POLICY = "policy"
-    """Those for which a rule, a hook or a tool requires one."""
+    """Calls for which a rule, a hook or a tool requires an approval."""
     ALWAYS = "always"
     """All calls, whatever a rule, a grant or a mode allows. Denied calls stay denied."""
 

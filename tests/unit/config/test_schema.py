@@ -273,7 +273,7 @@ WRONG: dict[str, tuple[str, int, str]] = {
     "a sandbox nobody knows": ("tools.shell.sandbox = 'docker'", 1, "'none' or 'bwrap'"),
     "a sandbox by a flag": ("tools.shell.sandbox = true", 1, "'none' or 'bwrap'"),
     "a network by a word": ("[tools.shell]\nsandbox = 'bwrap'\nnetwork = 'on'", 3, "must be true or false, not text"),
-    "a network without a sandbox": ("[tools.shell]\nnetwork = true", 1, "`network = true`, which is for a `sandbox`"),
+    "a network without a sandbox": ("[tools.shell]\nnetwork = true", 1, "`network = true`, which needs a `sandbox`"),
     "a host": ("tools.fetch.allow = ['a b']", 1, "must be a host, host:port, or a network"),
     "a port": ("tools.fetch.allow = ['a:99999']", 1, "must be a host, host:port, or a network"),
     "a network": ("tools.fetch.allow = ['10.0.0.1/8']", 1, "must be a host, host:port, or a network"),

@@ -61,7 +61,7 @@ class Actor(Data):
 
 
 class DecisionAction(StrEnum):
-    """What a person can decide about a call (S21)."""
+    """The outcome of a person's decision about a call (S21)."""
 
     PROCEED_ONCE = "proceed_once"
     PROCEED_ALWAYS = "proceed_always"
@@ -86,7 +86,7 @@ ALWAYS_ACTIONS = frozenset(
 PROCEED_ACTIONS = ALWAYS_ACTIONS | {DecisionAction.PROCEED_ONCE}
 
 Lasting = Literal["turn", "session"]
-"""How long a grant lasts unless it expires before. Without a session, `session` means the turn."""
+"""The lifetime of a grant that does not expire before. Without a session, `session` means the turn."""
 
 
 def _check_json(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
@@ -104,7 +104,7 @@ Patterns = Annotated[tuple[str, ...], max_items(1_000)]
 
 
 class Scope(StrictData):
-    """What a grant covers: every field that is set must match a call. Texts are patterns, as in a rule."""
+    """The calls that a grant covers: every field that is set must match a call. Texts are patterns, as in a rule."""
 
     tool: str | None = Field(default=None, max_length=1_000)
     server: str | None = Field(default=None, max_length=1_000)
@@ -131,7 +131,7 @@ class Needs(Data):
     approvals: int = Field(default=1, ge=1, le=10)
     """The number of different people."""
     not_requester: bool = False
-    """Nobody who started the turn counts."""
+    """The approval of the turn's requester does not count."""
 
 
 class Deadline(Data):
@@ -147,22 +147,22 @@ ConfirmationKind = Literal["exec", "edit", "mcp", "info", "question", "outcome_u
 
 
 class ToolNotes(Data):
-    """What is known of a tool of an MCP server, for the person who decides on a call of it.
+    """Notes about a tool of an MCP server, for the person who decides on a call of it.
 
-    For people only, and part of no digest, which is over the definition itself.
+    They are not part of any digest, which is over the definition itself.
     """
 
     description: Text = ""
     """The server's description, possibly shortened."""
     effect: Text = ""
     because: Text = ""
-    """Why it is taken to have this effect."""
+    """Why this effect is assumed."""
     hints: tuple[Text, ...] = ()
     """The server's own hints about its effect, trusted or not."""
 
 
 class Confirmation(Data):
-    """What a person is shown before a call runs (S20). The tool fills what it knows; validation adds the rest."""
+    """The question about a call that a person sees (S20). The tool fills what it knows; validation adds the rest."""
 
     kind: ConfirmationKind
     title: Text

@@ -28,7 +28,7 @@ class Schedule(StrEnum):
 
 
 class Plan(Data):
-    """How a turn starts its calls."""
+    """The fields of a turn's input that say when its calls start."""
 
     schedule: Schedule = Schedule.ALL_READY
     early: bool = False

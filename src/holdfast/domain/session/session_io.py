@@ -78,7 +78,7 @@ class SessionChange(StrictData):
 
 
 class LastTurn(Data):
-    """How the last turn ended."""
+    """The last turn of a session: its id, status and reason."""
 
     id: str
     status: TurnStatus

@@ -58,7 +58,7 @@ class DecisionLog:
         self._log = log
         self._counted: set[str] = set()
         self._had_keys = memory.keyed
-        """Whether approvers had keys before this turn."""
+        """Approvers had keys before this turn."""
 
     @property
     def has_keys(self) -> bool:
