@@ -36,6 +36,7 @@ from holdfast.domain.conversation.compaction import (
 from holdfast.domain.conversation.messages import Compaction, Conversation, ConversationMessage, ModelReply
 from holdfast.domain.turn.activity_io import CompactInput, CompactResult, ModelStepInput, format_model_call_id
 from holdfast.domain.turn.delegation import MAX_DEPTH
+from holdfast.names import COMPACT_ACTIVITY, MODEL_ACTIVITY
 from holdfast.util.text import shorten_text
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class ModelActivities:
 
         return MediaLoader(self._outputs)
 
-    @activity.defn(name="holdfast.model")
+    @activity.defn(name=MODEL_ACTIVITY)
     async def request_reply(self, input: ModelStepInput) -> ModelReply:
         """One reply. A second attempt asks again."""
         turn_id, run_id = _find_turn()
@@ -120,7 +121,7 @@ class ModelActivities:
             others=others,
         )
 
-    @activity.defn(name="holdfast.compact")
+    @activity.defn(name=COMPACT_ACTIVITY)
     async def compact_conversation(self, input: CompactInput) -> CompactResult:
         """What to leave out of a conversation that its model can hardly read any more, and a summary of it."""
         return await run_with_heartbeats(self._compact_conversation(*_find_turn(), input))

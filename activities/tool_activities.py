@@ -21,7 +21,7 @@ from holdfast.activities.turn_starts import TurnStarts
 from holdfast.domain.approvals.signing import digest_decision
 from holdfast.domain.calls.verdicts import ExecutionOutcome, NeedsApprovalAgain
 from holdfast.domain.turn.activity_io import ExecuteInput, ValidateInput, ValidateResult
-from holdfast.domain.turn.turn_io import TURN_WORKFLOW
+from holdfast.names import EXECUTE_ACTIVITY, TURN_WORKFLOW, VALIDATE_ACTIVITY
 from holdfast.util.json_values import digest_canonical
 from holdfast.util.text import exception_text
 
@@ -49,7 +49,7 @@ class ToolActivities:
         self._executor = CallExecutor(gate, outputs, live, effect_runner, questions, turn_starts)
         self._quick_reads = QuickReads(outputs, live, gate.workspace)
 
-    @activity.defn(name="holdfast.validate")
+    @activity.defn(name=VALIDATE_ACTIVITY)
     async def validate(self, input: ValidateInput) -> ValidateResult:
         """Judge the calls of a batch: one verdict per call. A second attempt judges anew and changes nothing.
 
@@ -83,7 +83,7 @@ class ToolActivities:
             unknown_tools=() if input.calls else await self._gate.find_unknown_tools(input.tools or ()),
         )
 
-    @activity.defn(name="holdfast.execute")
+    @activity.defn(name=EXECUTE_ACTIVITY)
     async def execute(self, input: ExecuteInput) -> ExecutionOutcome:
         """Run one call, or stop it. A second attempt returns the outcome of the first, goes on with it, or says that
         its outcome is unknown; see `CallExecutor`.

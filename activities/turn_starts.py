@@ -16,7 +16,7 @@ from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.domain.base import Data, Unreadable
+from holdfast.domain.base import Data, UnreadablePayload
 from holdfast.domain.modes import Confirming
 from holdfast.errors import PayloadUnreadable
 
@@ -62,7 +62,7 @@ class TurnStarts:
         if first and first != run_id:  # continued as new: the later runs were started by the turn itself
             started = await self._fetch_started_event(turn_id, first) or started
         given = await self._client.data_converter.decode(started.input.payloads[:1])
-        if given and isinstance(given[0], Unreadable) and given[0].gone:
+        if given and isinstance(given[0], UnreadablePayload) and given[0].gone:
             raise PayloadUnreadable(given[0].reason)
         try:
             return TurnStart.model_validate(*given)

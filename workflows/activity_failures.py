@@ -43,25 +43,25 @@ def build_failure_outcome(error: ActivityError, call: Call) -> ExecutionOutcome:
 
 
 def is_untaken(error: ActivityError) -> bool:
-    """Did no worker take up the activity in time?"""
+    """Did no worker start the activity in time?"""
     return isinstance(error.cause, TimeoutError) and error.cause.type is TimeoutType.SCHEDULE_TO_START
 
 
 def has_begun_before(error: ActivityError) -> bool:
-    """Had an activity that no worker took up an earlier attempt, whose worker is gone?"""
+    """Was there an earlier attempt, whose worker is lost, at an activity that no worker started in time?"""
     return error.cause is not None and error.cause.__cause__ is not None
 
 
 def build_untaken_outcome(call: Call, *, begun: bool, tail: str = "") -> ExecutionOutcome:
-    """The outcome of a call that no worker takes up: unknown when it had begun and must not run twice, else failed.
+    """The outcome of a call that no worker starts: unknown when it had begun and must not run twice, else failed.
 
     `tail` is the last output of an earlier attempt.
     """
     bound = call.bound
     if begun and not may_repeat(call):
         message = (
-            f"The worker that ran {call.tool!r} was lost, and where the call lives nobody answers. It may have taken "
-            f"effect, in whole or in part, or not at all.{_introduce_tail(tail)}"
+            f"The worker that ran {call.tool!r} was lost, and no worker answers on its host. It may have taken effect, "
+            f"in whole or in part, or not at all.{_introduce_tail(tail)}"
         )
         return Lost(message=message, parts=(TextPart(text=tail),) if tail else ())
     queue = (bound.host or bound.tool.traits.task_queue) if bound else None

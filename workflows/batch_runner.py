@@ -22,7 +22,7 @@ with workflow.unsafe.imports_passed_through():
 
 
 class TurnTasks:
-    """The tasks of a turn. Each change of the turn, and the end of each task, wakes whoever waits for a change."""
+    """The asyncio tasks of a turn. Every change of the turn, and the end of every task, wakes `wait_for_change`."""
 
     def __init__(self, state: TurnState) -> None:
         self._log = state.log
@@ -51,7 +51,7 @@ class TurnTasks:
 
 
 class BatchRunner:
-    """Validates the calls of a batch, starts those that may start, and stops those that are told to stop."""
+    """Validates the calls of a batch, starts those that may start, and stops those that are to stop."""
 
     def __init__(self, state: TurnState, tasks: TurnTasks, approvals: PendingApprovals) -> None:
         self._state = state
@@ -60,7 +60,7 @@ class BatchRunner:
         self._running: RunningCalls = {}
         self._has_hooks = False
         self._outcomes: Mapping[str, ExecutionOutcome] = {}
-        """Of reads that ran with their validation and have not been started."""
+        """The outcomes of reads that ran with their validation, until these calls are started."""
 
     async def run_batch(self) -> None:
         """Run the next queued batch from validation to its last response."""
@@ -85,7 +85,7 @@ class BatchRunner:
         self._state.retire_batch()
 
     async def fetch_verdicts(self, calls: tuple[CallToValidate, ...], *, run_reads: bool = False) -> ValidateResult:
-        """Validate these calls by what the turn knows now; with `run_reads`, what merely reads runs at once."""
+        """Validate calls with the present facts of the turn; with `run_reads`, reads run at once."""
         input = self._state.decisions.build_validate_input(calls, run_reads=run_reads)
         result = await validate_calls(input, has_hooks=self._has_hooks)
         self._has_hooks = self._has_hooks or result.needs_time == "hooks"
@@ -98,8 +98,10 @@ class BatchRunner:
                 child.signal(name, body)
 
     def _start_validation(self) -> asyncio.Task[None] | None:
-        """Validate new calls; else a person's change; else, when a grant, the mode or the context has changed, every
-        call that this may decide differently. None when there is nothing to validate."""
+        """Start validating new calls; else a person's change; else, if `is_stale`, the calls that this may affect.
+
+        None when there is nothing to validate.
+        """
         batch, decisions = self._state.queue.active_batch, self._state.decisions
         if batch.unvalidated_calls:
             return self._tasks.spawn(self._validate_batch())
@@ -130,16 +132,16 @@ class BatchRunner:
         self._state.executions.has_moved = False
 
     def _start_calls(self) -> bool:
-        """Start what may start now. True when there were reads that had ended with their validation."""
+        """Start the calls that may start now. Returns True if there were outcomes of reads that ran with validation."""
         queue, moved = self._state.queue, self._state.executions.has_moved
         calls = () if moved else list_startable(queue.active_batch, self._state.input.plan)
         if calls:
             queue.update_batch(start_calls(queue.active_batch, {call.id for call in calls}, workflow.now()))
-        outcomes, self._outcomes = self._outcomes, {}  # one that is not used now is out of date: its read runs again
+        outcomes, self._outcomes = self._outcomes, {}  # an unused outcome is outdated: its read runs again
         for call in calls:
             if outcome := outcomes.get(call.id):
                 self._state.apply_outcome(call.id, outcome)
-            elif not (call.pause and call.pause.held):  # its tool waits where it runs, and is given the answer there
+            elif not (call.pause and call.pause.held):  # a held call runs already, and its tool gets the answer
                 self._tasks.spawn(self._execute_call(call))
         return bool(outcomes)
 

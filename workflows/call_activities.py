@@ -32,19 +32,19 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.workflows.child_turns import execute_delegated_call
 
 LOCAL_LIMIT = timedelta(seconds=4)
-"""The limit of validation as a local activity, which keeps the workflow task open: no message is taken meanwhile."""
+"""The limit of validation as a local activity, which keeps the workflow task open: no message is handled meanwhile."""
 GRACE = timedelta(seconds=60)
-"""How much longer than its tool an execution may take. The worker enforces the limit of the tool; this is the net."""
+"""The time that is added to the timeout of the tool, which the worker enforces. It ends only executions that hang."""
 ASKING_LIMIT = timedelta(days=30)
-"""The limit of an execution whose tool may ask a person: the clock of the tool stands still meanwhile."""
+"""The limit of an execution whose tool may ask a person: the timeout of the tool pauses meanwhile."""
 FIRST_LIMIT = timedelta(minutes=5)
-"""How long an execution waits for a worker of the task queue that it must run on."""
+"""The time in which a worker of the required task queue must start an execution."""
 SECOND_LIMIT = timedelta(minutes=1)
-"""The same when it is offered again: after the server was away, the time of the first offer may have run out alone."""
+"""The same for the second offer, which is made because the first may have expired while the server was down."""
 STOP_LIMIT = timedelta(seconds=10)
-"""How long a request to stop waits for the host of a call."""
+"""The time in which the host of a call must start a request to stop it."""
 ATTEMPTS = 100
-"""Of validation and of execution. Each further one means that a worker died; what fails by itself gives up sooner."""
+"""Attempts of validation and of execution. A retry follows only the loss of a worker; other failures are final."""
 
 _NO_VERDICT = Reject(error=CallError(type="validation_failed", message="Validation gave no verdict on this call"))
 
@@ -80,8 +80,8 @@ async def validate_calls(input: ValidateInput, *, has_hooks: bool = False) -> Va
 async def execute_call(state: TurnState, running: RunningCalls, call: Call) -> ExecutionOutcome:
     """Execute a call, and return its outcome. Its handle is in `running` meanwhile.
 
-    A call that no worker takes up is offered twice. After that its outcome is unknown when it may have begun; a call
-    that lives on a host and has not begun is moved to another host.
+    A call that no worker starts is offered twice. After that its outcome is unknown if it may have begun; a call that
+    is bound to a host and has not begun is moved to another host.
     """
     if call.bound and call.bound.tool.traits.delegates:
         return await execute_delegated_call(state, running, call)
@@ -100,7 +100,7 @@ async def execute_call(state: TurnState, running: RunningCalls, call: Call) -> E
             running.pop(call.id, None)
         if state.executions.is_stopping(call):
             if not begun:
-                return Stopped(reason="No worker had taken it up")
+                return Stopped(reason="No worker had started it")
             return await _stop_on_host(state, call, build_untaken_outcome(call, begun=True, tail=tail))
         if limit == FIRST_LIMIT:
             limit = SECOND_LIMIT
@@ -114,7 +114,7 @@ async def execute_call(state: TurnState, running: RunningCalls, call: Call) -> E
 
 
 async def _validate_locally(input: ValidateInput) -> ValidateResult | None:
-    """Validate within this workflow task; None when that took too long or failed."""
+    """Validate within this workflow task; None when that takes too long or fails."""
     try:
         return await workflow.execute_local_activity_method(
             ToolActivities.validate,
@@ -133,7 +133,7 @@ def _add_missing_verdicts(input: ValidateInput, result: ValidateResult) -> Valid
 
 
 async def _stop_on_host(state: TurnState, call: Call, outcome: ExecutionOutcome) -> ExecutionOutcome:
-    """The outcome of a call that is told to stop: what its host says, if its worker did not answer and may run it."""
+    """Return the outcome of a call; if it is to stop and its worker did not answer, ask its host to stop it."""
     unanswered = isinstance(outcome, Stopped | Lost) and state.executions.is_stopping(call)
     if not unanswered or not (call.bound and call.bound.host):
         return outcome
@@ -144,11 +144,11 @@ async def _stop_on_host(state: TurnState, call: Call, outcome: ExecutionOutcome)
 
 
 async def _move_to_other_host(state: TurnState, call: Call) -> Call | ExecutionOutcome:
-    """The call as another worker would run it; the verdict of that worker when it is not what was approved."""
+    """Bind a call to another host. Returns an outcome instead when that host's verdict is not what was approved."""
     asked = CallToValidate(id=call.id, request=build_bound_request(call))
     verdict = (await validate_calls(state.decisions.build_validate_input((asked,)))).verdicts[call.id]
     if state.executions.is_stopping(call):
-        return Stopped(reason="No worker had taken it up")
+        return Stopped(reason="No worker had started it")
     same = isinstance(verdict, Ask) and call.bound and verdict.bound.digest == call.bound.digest
     if isinstance(verdict, Allow) or (isinstance(verdict, Ask) and same):
         return state.executions.move_call(call.id, verdict.bound.host)

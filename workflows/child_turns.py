@@ -29,19 +29,20 @@ with workflow.unsafe.imports_passed_through():
         find_stricter_mode,
     )
     from holdfast.domain.turn.ids import format_call_turn_id
-    from holdfast.domain.turn.turn_io import TURN_WORKFLOW, TurnInput, TurnResult
+    from holdfast.domain.turn.turn_io import TurnInput, TurnResult
     from holdfast.domain.turn.turn_result import adopt_result, build_delegated_memory, split_limits
     from holdfast.domain.turn.turn_state import TurnState
     from holdfast.domain.turn.update_bodies import ModeChange, RevokeDecisions
+    from holdfast.names import TURN_WORKFLOW, TurnSignal
     from holdfast.util.redaction import Redacted
     from holdfast.util.text import shorten_text
     from holdfast.workflows.activity_failures import describe_failure
 
 
 class ChildTurn:
-    """A turn that another workflow runs.
+    """A turn that runs as a child workflow.
 
-    It is stopped by a request from outside. When the SDK cancels a child that terminates in the same workflow task,
+    It is cancelled through an external handle. When the SDK cancels a child that terminates in the same workflow task,
     Temporal's core raises an error, and that task is retried for ever.
     """
 
@@ -63,7 +64,7 @@ class ChildTurn:
         self._start_sending(self._handle.signal(name, body))
 
     async def signal_and_wait(self, name: str, body: Any) -> None:
-        """The same, and wait until the server has it."""
+        """Send a signal to the turn, if it still runs, and wait until the server has it."""
         await _ignore_ended(self._handle.signal(name, body))
 
     def _start_sending(self, request: Awaitable[None]) -> None:
@@ -73,7 +74,7 @@ class ChildTurn:
 
 
 async def start_child_turn(input: TurnInput, turn_id: str, title: str) -> ChildTurn:
-    """Start a turn as a child; FailureError when a workflow of that id runs already."""
+    """Start a turn as a child. FailureError when a workflow with this id runs already."""
     handle: workflow.ChildWorkflowHandle[Any, TurnResult] = await workflow.start_child_workflow(
         TURN_WORKFLOW,
         input,
@@ -115,15 +116,15 @@ async def execute_delegated_call(state: TurnState, running: dict[str, Any], call
 
 
 def _send_tightenings(state: TurnState, given: TurnInput, child: ChildTurn) -> None:
-    """Signal to a child what was tightened in this turn while the child started."""
+    """Signal to a child a stricter mode and revoked grants, if they changed while the child started."""
     memory = given.memory
-    assert memory, "a delegated turn is given one"
+    assert memory, "a delegated turn always gets one"
     mode, grants = state.decisions.mode, state.decisions.grants.all_grants
     if find_stricter_mode(mode, memory.mode) is not memory.mode:
-        child.signal("tighten", ModeChange(mode=mode))
-    standing = {grant.decision.key for grant in grants}
-    if gone := [grant.decision.key for grant in memory.grants if grant.decision.key not in standing]:
-        child.signal("take_back", RevokeDecisions(decisions=tuple(gone)))
+        child.signal(TurnSignal.TIGHTEN, ModeChange(mode=mode))
+    present = {grant.decision.key for grant in grants}
+    if revoked := [grant.decision.key for grant in memory.grants if grant.decision.key not in present]:
+        child.signal(TurnSignal.TAKE_BACK, RevokeDecisions(decisions=tuple(revoked)))
 
 
 def _build_failure(type: str, message: str) -> ExecutionOutcome:
@@ -131,7 +132,7 @@ def _build_failure(type: str, message: str) -> ExecutionOutcome:
 
 
 async def _ignore_ended(request: Awaitable[None]) -> None:
-    """Wait for a request to a child; that the child has ended meanwhile is no error."""
+    """Wait for a request to a child. It is not an error when the child has ended."""
     try:
         await request
     except FailureError as error:

@@ -1,9 +1,9 @@
-"""How turns and sessions take messages: every handler is declared with `update`, `signal` or `query` of this module.
+"""Decorators for the message handlers of turns and sessions: `update`, `signal` and `query`.
 
 Temporal decodes a message by the type hints of its handler before any of our code runs. A wrong number of arguments, or
-a body that does not fit the hints, then fails the workflow task, which is retried for ever. So handlers take whatever
-comes (`*bodies`), and the body is read here. A bad body refuses the message, in words of bounded length, and changes
-nothing. A bad update is refused before it is accepted, so it leaves nothing in the history.
+a body that does not fit the hints, then fails the workflow task, which is retried for ever. So handlers accept any
+arguments (`*bodies`), and this module parses the body. A bad body refuses the message, with an error of bounded length,
+and changes nothing. A bad update is refused before it is accepted, so it leaves nothing in the history.
 
 Why: docs/decisions/0003-message-bodies-are-read-by-the-workflow.md.
 """
@@ -20,13 +20,13 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from holdfast.domain.base import Message, Unreadable, describe_problems
+    from holdfast.domain.base import StrictData, UnreadablePayload, describe_problems
     from holdfast.errors import PayloadUnreadable, Refused, RequestRefused
     from holdfast.util.redaction import Redacted
     from holdfast.util.text import exception_text, shorten_text
 
 REFUSAL_LIMIT = 2_000
-"""Characters of a refusal. The refused message may be megabytes, and is quoted in the answer."""
+"""Characters of a refusal. The refused message may be megabytes, and the error quotes it."""
 BAD_BODY = "bad_body"
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -44,14 +44,14 @@ class UpdateHandler(Protocol):
         """Decorate a check of the body, which raises Refused and changes nothing."""
 
 
-def update(name: str, body: type[Message] | None = None) -> Callable[[Callable[..., Any]], UpdateHandler]:
-    """Declare the handler of an update, which is called with its body. `body` None: the update has none."""
+def update(name: str, body: type[StrictData] | None = None) -> Callable[[Callable[..., Any]], UpdateHandler]:
+    """Declare the handler of an update, which is called with the parsed body. `body` None: the update has none."""
 
     def declare(handle: Callable[..., Any]) -> UpdateHandler:
         checks: list[Callable[..., None]] = []
 
         def read(bodies: tuple[Any, ...]) -> list[Any]:
-            gone = [each.reason for each in bodies if isinstance(each, Unreadable) and each.gone]
+            gone = [each.reason for each in bodies if isinstance(each, UnreadablePayload) and each.gone]
             if gone:  # a worker that could read it has accepted it: the task is retried until this one can
                 raise PayloadUnreadable(gone[0])
             return read_bodies(name, body, bodies)
@@ -75,7 +75,7 @@ def update(name: str, body: type[Message] | None = None) -> Callable[[Callable[.
     return declare
 
 
-def signal(name: str, body: type[Message] | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def signal(name: str, body: type[StrictData] | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declare the handler of a signal. Nobody waits for an answer: a refused signal changes nothing, and is logged.
 
     A class that declares one with a body has an attribute `_dropped`, its `DroppedSignals`.
@@ -133,10 +133,10 @@ class DroppedSignals:
         self._signals = 0
 
     def is_dropped(self, bodies: tuple[Any, ...]) -> bool:
-        """Is the next signal dropped? It is to be asked once for every signal with a body."""
+        """Is the next signal dropped? Call it once for every signal with a body."""
         self._signals += 1
         mark, replays = f"unread-{self._signals}", workflow.unsafe.is_replaying()
-        gone = [body.reason for body in bodies if isinstance(body, Unreadable) and body.gone]
+        gone = [body.reason for body in bodies if isinstance(body, UnreadablePayload) and body.gone]
         # Not a patch of the code: `patched` writes the record "signal N was dropped". It is the only command whose
         # presence in the history the SDK answers before the workflow decides, and in the task that has the signal. A
         # local activity or a memo would have to be written for every signal, as a replay cannot know which had one.
@@ -159,7 +159,7 @@ def translate_refusals() -> Iterator[None]:
 
 
 def _wrap_handler(handle: Callable[..., Any], read: ReadBodies) -> Callable[..., Any]:
-    """The handler as Temporal calls it."""
+    """Wrap a handler so that it takes any arguments, and parses them."""
 
     def take(self: Any, *bodies: Any) -> Any:
         with translate_refusals():
@@ -180,8 +180,8 @@ def _erase_types(take: Callable[..., Any], name: str, handle: Callable[..., Any]
     return take
 
 
-def read_bodies(name: str, body: type[Message] | None, bodies: tuple[Any, ...]) -> list[Any]:
-    """The body of a message as its type, in a list; an empty list where it has none. RequestRefused for a bad body."""
+def read_bodies(name: str, body: type[StrictData] | None, bodies: tuple[Any, ...]) -> list[Any]:
+    """Parse the body of a message, into a list of one; an empty list if it has none. RequestRefused for a bad body."""
     wanted = 0 if body is None else 1
     if len(bodies) != wanted:
         raise RequestRefused(BAD_BODY, f"{name!r} takes {'one body' if wanted else 'no body'}, and got {len(bodies)}")
@@ -189,8 +189,8 @@ def read_bodies(name: str, body: type[Message] | None, bodies: tuple[Any, ...]) 
 
 
 def _parse_body(name: str, parse: Callable[[Any], Any], given: Any) -> Any:
-    """The body as its type; RequestRefused, whatever is wrong with it."""
-    if isinstance(given, Unreadable):
+    """Parse a body. RequestRefused for anything that is wrong with it."""
+    if isinstance(given, UnreadablePayload):
         raise RequestRefused(BAD_BODY, f"the body of {name!r} cannot be read: {shorten_text(given.reason, 500)}")
     try:
         return parse(given)

@@ -33,13 +33,13 @@ LONGEST_PAUSE = timedelta(seconds=30)
 COMPACTIONS = 3
 """Compactions of the conversation for one step."""
 GROWTH_FACTOR = 1.1
-"""How much a conversation must have grown since a compaction that did not help, before another is tried."""
+"""The factor by which a conversation must grow after a compaction that did not help, before another is tried."""
 WORTHWHILE_SHARE = 0.95
 """A compaction that leaves more than this share of the tokens does not help."""
 
 
 async def take_step(state: TurnState) -> None:
-    """Take the model's next reply; stop when it has failed for good, or when the step is abandoned."""
+    """Get the model's next reply. Returns also when the model has failed permanently, or the step is abandoned."""
     conversation = state.conversation
     step, tries, compactions = conversation.begin_step(), 1, 0
     has_grown = conversation.filled > GROWTH_FACTOR * conversation.shortest
@@ -78,18 +78,18 @@ async def take_step(state: TurnState) -> None:
 
 
 def _may_retry(state: TurnState, failed: ActivityError, tries: int) -> bool:
-    """Is the turn to retry? Where the reply is not streamed, Temporal has done so."""
+    """Must the turn itself retry? Only where the reply is streamed; else Temporal has retried."""
     for_good = failed.retry_state is RetryState.NON_RETRYABLE_FAILURE
     return state.conversation.writing is not None and not for_good and tries < _find_max_attempts(state)
 
 
 async def _compact_conversation(state: TurnState, step: int, times: int) -> bool:
-    """Make the model's conversation shorter; False when that fails, or does not help."""
+    """Compact the conversation. Returns False when that fails, or does not help."""
     handle = workflow.start_activity_method(
         ModelActivities.compact_conversation,
         CompactInput(step=step, model=state.conversation.model, times=times, window=state.conversation.window),
         activity_id=f"compact-{step}-{times}",
-        summary=f"Make the conversation of step {step} shorter",
+        summary=f"Compact the conversation of step {step}",
         start_to_close_timeout=timedelta(minutes=30),
         heartbeat_timeout=timedelta(seconds=10),
         retry_policy=RetryPolicy(maximum_interval=LONGEST_PAUSE, maximum_attempts=ATTEMPTS_BEFORE_ANOTHER),
@@ -123,7 +123,7 @@ def _is_too_long(error: ActivityError) -> bool:
 
 
 def _has_other_model(state: TurnState) -> bool:
-    """Has the present model a fallback?"""
+    """Has the current model a fallback?"""
     return state.input.model is not None and state.conversation.model + 1 < len(state.input.model.model_names)
 
 
@@ -147,7 +147,7 @@ def _start_step(state: TurnState, step: int) -> workflow.ActivityHandle[ModelRep
 
 
 async def _wait_before_retry(state: TurnState, error: ActivityError, tries: int) -> None:
-    """Wait before the next attempt: as long as the provider asks, or twice as long each time."""
+    """Wait before the next attempt: as long as the provider asks, or twice as long as before."""
     asked = error.cause.next_retry_delay if isinstance(error.cause, ApplicationError) else None
     pause = asked or min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (tries - 2))
     try:

@@ -1,8 +1,8 @@
-"""The pending approvals of a turn: published for inboxes, and woken for their deadlines.
+"""The pending approvals of a turn: search attributes and memo for inboxes, and a timer for deadlines.
 
-Search attributes and the memo are written only when what they say has changed, so a turn that asks nobody costs no
-history event for it. One timer serves all deadlines, for the next moment that matters (S28): a turn without deadlines
-has none, and a wait of a week is one timer of a week.
+Search attributes and memo are written only when their content changes, so a turn without approvals adds no event for
+them. One timer serves all deadlines, set for the next one (S28): a turn without deadlines has no timer, and a wait of a
+week is one timer of a week.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from temporalio.common import SearchAttributeUpdate
 with workflow.unsafe.imports_passed_through():
     from holdfast.domain.calls.batch import find_warning_time
     from holdfast.domain.calls.call import Call
+    from holdfast.domain.turn.approval_view import build_inbox_summary
     from holdfast.domain.turn.turn_state import TurnState
-    from holdfast.domain.turn.views import build_inbox_summary
     from holdfast.names import DEADLINE_ATTRIBUTE, MEMO_KEY, STATE_ATTRIBUTE, TOOLS_ATTRIBUTE
 
 
 ATTRIBUTE_BYTES = 1_500
-"""Of a list in a search attribute. The server terminates a workflow whose attribute is over 2,048."""
+"""Bytes of a list in a search attribute. The server terminates a workflow whose attribute is over 2,048."""
 
 
 class PendingApprovals:
-    """The calls of one turn that wait for people."""
+    """The calls of one turn that await approval."""
 
     def __init__(self, state: TurnState) -> None:
         self.since: dict[str, datetime] = {}
-        """Since when each call waits, by call id."""
+        """The time since which each call waits, by call id."""
         self._state = state
         self._published: tuple[tuple[object, ...], ...] = ()
         self._published_deadline: datetime | None = None
@@ -38,7 +38,7 @@ class PendingApprovals:
         self._timer: asyncio.Task[None] | None = None
 
     def publish(self) -> None:
-        """Write search attributes and memo, if what they say has changed."""
+        """Write search attributes and memo, if their content has changed."""
         waiting = self._list_calls()
         facts = tuple(_select_facts(call) for call in waiting)
         if facts == self._published:
@@ -60,7 +60,7 @@ class PendingApprovals:
         self._published = facts
 
     def schedule_wake(self) -> None:
-        """Set the timer for the next moment at which a deadline passes or comes near."""
+        """Set the timer for the next deadline or warning."""
         moment = self._find_next_moment()
         if moment == self._wake_time:
             return
@@ -78,7 +78,7 @@ class PendingApprovals:
     async def _wake_at(self, moment: datetime) -> None:
         await workflow.sleep(max(moment - workflow.now(), datetime.resolution))
         self._wake_time = self._timer = None
-        self._state.log.has_changed = True  # also when nothing is due any more: the next moment is to be found
+        self._state.log.has_changed = True  # also when nothing is due any more: the timer must be set anew
         self._state.decisions.apply_deadlines()
 
     def _find_next_moment(self) -> datetime | None:
@@ -96,14 +96,14 @@ def _select_facts(call: Call) -> tuple[object, ...]:
 
 
 def _update_deadline(now: datetime | None, before: datetime | None) -> list[SearchAttributeUpdate[datetime]]:
-    """Only where there is, or was, a deadline: other turns write nothing about one."""
+    """Return the update of the deadline attribute; empty for a turn without deadlines."""
     if now:
         return [DEADLINE_ATTRIBUTE.value_set(now)]
     return [DEADLINE_ATTRIBUTE.value_unset()] if before else []
 
 
 def _list_tool_names(waiting: tuple[Call, ...]) -> list[str]:
-    """The tools of the waiting calls, as many as a search attribute holds."""
+    """List the tools of the waiting calls, as many as a search attribute holds."""
     names: list[str] = []
     room = ATTRIBUTE_BYTES
     for name in sorted({call.tool for call in waiting}):

@@ -18,8 +18,6 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.domain.approvals.grants import Grant
     from holdfast.domain.conversation.messages import ConversationPage
     from holdfast.domain.session.session_io import (
-        MOVE_SIGNAL,
-        SESSION_WORKFLOW,
         CloseSession,
         InterruptTurn,
         SendMessage,
@@ -34,6 +32,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.domain.session.session_state import SessionState
     from holdfast.domain.turn.update_bodies import GrantAddress, Interruption
     from holdfast.errors import RequestRefused
+    from holdfast.names import SESSION_WORKFLOW, SessionQuery, SessionSignal, SessionUpdate, TurnSignal
     from holdfast.workflows.activity_failures import describe_failure
     from holdfast.workflows.child_turns import ChildTurn, start_child_turn
     from holdfast.workflows.handlers import query, signal, update
@@ -50,7 +49,7 @@ with workflow.unsafe.imports_passed_through():
 # Tests load and replay every workflow inside it.
 @workflow.defn(name=SESSION_WORKFLOW, sandboxed=False)
 class SessionWorkflow:
-    """One conversation."""
+    """A session: a conversation of several turns."""
 
     # Messages may be delivered before `run` has begun, so the input is read here.
     @workflow.init
@@ -59,11 +58,11 @@ class SessionWorkflow:
         self._state = SessionState(workflow.info().workflow_id, input)
         self._child: ChildTurn | None = None
         self._unwanted: str | None = None
-        """The turn that is to stop."""
+        """The id of the turn that must stop."""
         self._leaving = False
         """No further turn begins in this run."""
         self._moved_from = input.carried.moved_from if input and input.carried else None
-        """The version of the code that the run before this one left."""
+        """The worker version that the run before this one left."""
 
     @workflow.run
     async def run(self, *inputs: Any) -> SessionResult:
@@ -84,7 +83,7 @@ class SessionWorkflow:
         return self._state
 
     async def _run_turns_unless_cancelled(self) -> bool:
-        """Run turns. A cancellation closes the session and stops its turn. True when another run is to go on."""
+        """Run turns. A cancellation closes the session and stops its turn. Returns True to continue as new."""
         turns = asyncio.create_task(self._run_turns())
         while not turns.done():
             try:
@@ -95,7 +94,7 @@ class SessionWorkflow:
         return turns.result()
 
     async def _run_turns(self) -> bool:
-        """Run a turn for every waiting message. True when another run of the session is to go on."""
+        """Run a turn for every queued message. Returns True to continue as new."""
         state = self._state
         while True:
             if is_history_long() or self._is_outdated():
@@ -108,9 +107,9 @@ class SessionWorkflow:
                 await workflow.wait_condition(lambda: bool(state.waiting or state.closing or self._is_outdated()))
 
     def _is_outdated(self) -> bool:
-        """Is the session to go on with a newer version of the code? Not when it is closing, or has come back from it.
+        """Must the session move to a newer worker version? Not when it is closing, or was moved back from that version.
 
-        A version that was left counts as newer again once there has been no newer version meanwhile.
+        After a time without a newer version, it may move to that version again.
         """
         if not has_newer_version():
             self._moved_from = None
@@ -127,7 +126,7 @@ class SessionWorkflow:
             state.end_turn(await self._child.result())
         except ChildWorkflowError as error:
             state.fail_turn(describe_failure(error))
-        except FailureError as error:  # a workflow of that name runs already
+        except FailureError as error:  # a workflow with this id runs already
             state.fail_turn(f"The turn could not begin: {error}")
         finally:
             self._child = None
@@ -138,13 +137,15 @@ class SessionWorkflow:
         if self._child:
             self._child.cancel()
 
-    @update("send", SendMessage)
+    @update(SessionUpdate.SEND, SendMessage)
     async def send(self, body: SendMessage) -> SendResult:
-        """Take a message of the user: it has a turn of its own, or goes to the running turn."""
+        """Queue a message of the user for a turn of its own, or send it to the running turn."""
         idle = self._state.turn is None
         sent, interruption = self._state.add_message(body)
         if interruption:
-            await self._signal_turn("interrupt" if body.how == "interrupt" else "append", interruption)
+            await self._signal_turn(
+                TurnSignal.INTERRUPT if body.how == "interrupt" else TurnSignal.APPEND, interruption
+            )
         elif idle and not sent.ahead:
             await workflow.wait_condition(lambda: not self._is_about_to_begin(body, sent.turn))
         return sent
@@ -155,7 +156,7 @@ class SessionWorkflow:
         self._state.check_message(body)
 
     def _is_about_to_begin(self, message: SendMessage, turn: str) -> bool:
-        """Can the turn of a message not be watched yet?"""
+        """Has the turn of a message not started yet? Then it cannot be watched."""
         waits = message in self._state.waiting or (self._state.turn == turn and self._child is None)
         return waits and not self._leaving
 
@@ -166,65 +167,65 @@ class SessionWorkflow:
         if self._child and self._state.turn == turn:
             await self._child.signal_and_wait(signal, message)
 
-    @update("withdraw", WithdrawMessage)
+    @update(SessionUpdate.WITHDRAW, WithdrawMessage)
     def withdraw(self, body: WithdrawMessage) -> None:
         """Withdraw a message whose turn has not started."""
         self._state.withdraw_message(body.id)
 
     @withdraw.validator
     def validate_withdraw(self, body: WithdrawMessage) -> None:
-        """Refuse a message that does not wait."""
+        """Refuse a message that is not queued."""
         self._state.check_withdraw(body.id)
 
-    @update("interrupt", InterruptTurn)
+    @update(SessionUpdate.INTERRUPT, InterruptTurn)
     def interrupt(self, body: InterruptTurn) -> None:
         """Stop the running turn; its calls are answered, and the session goes on."""
         self._stop_turn()
 
     @interrupt.validator
     def validate_interrupt(self, body: InterruptTurn) -> None:
-        """Refuse it when no turn runs."""
+        """Refuse when no turn runs."""
         if self._state.turn is None:
             raise RequestRefused("idle", "no turn runs in this session")
 
-    @update("close", CloseSession)
+    @update(SessionUpdate.CLOSE, CloseSession)
     def close(self, body: CloseSession) -> None:
-        """Close the session: it ends when its messages have had their turns, or now."""
+        """Close the session: it ends after its queued messages, or now."""
         self._state.close(body)
         if body.now:
             self._stop_turn()
 
-    @update("configure", SessionChange)
+    @update(SessionUpdate.CONFIGURE, SessionChange)
     def configure(self, body: SessionChange) -> None:
         """Change the model or the mode of the next turns."""
         self._state.configure(body)
 
-    @update("revoke", GrantAddress)
+    @update(SessionUpdate.REVOKE, GrantAddress)
     def revoke(self, body: GrantAddress) -> Grant:
         """Revoke a grant, between turns."""
         return self._state.revoke_grant(body.grant)
 
     @revoke.validator
     def validate_revoke(self, body: GrantAddress) -> None:
-        """Refuse an unknown grant, and any while a turn runs: that one has the grants."""
+        """Refuse an unknown grant, and any while a turn runs, which then holds the grants."""
         self._state.check_revoke(body.grant)
 
-    # A signal: it works without a worker, and who sends it to all sessions of a version waits for none of them.
-    @signal(MOVE_SIGNAL)
+    # A signal: it works without a worker, and the sender need not wait for every session of a version.
+    @signal(SessionSignal.MOVE)
     def move(self) -> None:
-        """Wake the session, which then looks for a newer version of the code."""
+        """Wake the session, which then checks for a newer worker version."""
 
-    @query("view")
+    @query(SessionQuery.VIEW)
     def view(self) -> SessionView:
         """The state of the session, without that of its running turn."""
         return self._state.build_view()
 
-    @query("messages")
+    @query(SessionQuery.MESSAGES)
     def messages(self, after: int = 0, epoch: int | None = None) -> ConversationPage:
         """The messages that the caller does not have yet."""
         return self._state.build_page(after, epoch)
 
-    @query("grants")
+    @query(SessionQuery.GRANTS)
     def grants(self) -> tuple[Grant, ...]:
         """The grants, as they were when the running turn began."""
         return self._state.memory.grants

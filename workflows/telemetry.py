@@ -1,7 +1,7 @@
 """Metrics and spans of turns and sessions, reported by an interceptor of their workflows.
 
-The histories have nothing of it but a header of activities and children, which names the span that they run in: bytes,
-and no event. Nothing is reported while a history is replayed. An error here ends the reports of one run, and no more.
+The only trace in a history is a header of activities and children with their parent span, and no event. Nothing is
+reported while a history is replayed. An error here ends the reports of one run, and has no other effect.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ with workflow.unsafe.imports_passed_through():
 
 OBSERVER = "__holdfast_observer"
 TEMPORAL_TRACER_HEADER = "_tracer-data"
-"""The header of Temporal's own tracing: the span that a workflow was started in."""
+"""The header of Temporal's own tracing with the span of the client that started the workflow."""
 
 
 @dataclass(frozen=True)
 class Observer:
-    """Takes the reports of a worker, outside of the sandbox."""
+    """Receives the reports of a worker's workflows, outside of the sandbox."""
 
     count: Callable[[CountedKey, Iterable[Measurement]], None]
-    """Takes measurements under a key: what is reported twice under one key counts once."""
+    """Receives measurements under a key. Measurements that are reported twice under one key count once."""
     tell: Callable[[Iterable[Span]], None] | None
-    """Takes spans; None where there are no traces."""
+    """Receives spans; None without traces."""
     content: bool
 
 
@@ -71,11 +71,11 @@ class ObservedWorkflow(WorkflowInboundInterceptor):
         self._phases: PhaseTracker | None = None
         self._usage = Usage()
         self._ended: Counter[CountedKey] = Counter()
-        """How often each phase has ended in this run: a call may be executed twice."""
+        """The number of times that each phase has ended in this run: a call may be executed twice."""
         self._broken = False
 
     def init(self, outbound: WorkflowOutboundInterceptor) -> None:
-        """Put the span that they run in on whatever the workflow starts."""
+        """Add the parent span to the headers of everything that the workflow starts."""
         super().init(_ObservedOutbound(outbound, self))
 
     @property
@@ -105,18 +105,18 @@ class ObservedWorkflow(WorkflowInboundInterceptor):
         return result
 
     def find_next_root(self) -> SpanPlace | None:
-        """The span that the next run is within."""
+        """The parent span of the next run."""
         return self._parent
 
     def find_activity_place(self, activity: str, args: Any) -> SpanPlace | None:
-        """The span of an activity; that of the turn when it is of no call and no step."""
+        """The parent span of an activity: that of its call or step, else that of the turn."""
         input = args[0] if args else None
         return self.find_call_place(getattr(input, "call_id", None)) or self._find_step_place(
             getattr(input, "step", None)
         )
 
     def find_call_place(self, call: object) -> SpanPlace | None:
-        """The span of the execution of a call; None when it is not executing."""
+        """The span of a call's execution; None when it is not executing."""
         if self.root is None or self._phases is None or not isinstance(call, str):
             return None
         return derive_execution_place(self.root, call, self._phases.find_execution_start(call))
@@ -189,7 +189,7 @@ class ObservedWorkflow(WorkflowInboundInterceptor):
         )
 
     def _count_phase(self, phase: Phase) -> None:
-        """Report a phase under what it is of. Not under its event: in a retried task events may have other numbers."""
+        """Report a phase under the key of its subject, not of its event: in a retried task event numbers may differ."""
         if found := list(measure_phase(phase)):
             what = (phase.kind, phase.batch, phase.call, phase.revision, phase.step)
             self._ended[what] += 1
@@ -205,7 +205,7 @@ class ObservedWorkflow(WorkflowInboundInterceptor):
 
 
 class _ObservedOutbound(WorkflowOutboundInterceptor):
-    """Puts the span that they run in on activities and children."""
+    """Adds the parent span to the headers of activities and children."""
 
     def __init__(self, next: WorkflowOutboundInterceptor, watching: ObservedWorkflow) -> None:
         super().__init__(next)
@@ -235,7 +235,7 @@ class _ObservedOutbound(WorkflowOutboundInterceptor):
 
 
 def _read_parent_place(headers: Any) -> SpanPlace | None:
-    """The span that the workflow was started in, by our header or by that of Temporal's own tracing."""
+    """Read the parent span of the workflow, from our header or from that of Temporal's own tracing."""
     if TRACE_HEADER in headers:
         return read_header(headers)
     found = _decode_payload(headers[TEMPORAL_TRACER_HEADER]) if TEMPORAL_TRACER_HEADER in headers else None

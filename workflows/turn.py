@@ -1,7 +1,7 @@
 """TurnWorkflow: one assistant turn, as a thin shell around `TurnState`.
 
-It decides when things happen and does nothing itself: validation, execution and the model are activities; what
-people say arrives as signals and updates; what a turn knows is in its state.
+It decides when things happen and does nothing itself: validation, execution and model steps are activities; decisions
+and messages arrive as updates and signals; `TurnState` holds the state.
 
 Why: docs/decisions/0001-turn-is-a-workflow.md.
 """
@@ -15,10 +15,11 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from holdfast.domain.turn.ids import ID_MARK
-    from holdfast.domain.turn.turn_io import TURN_WORKFLOW, TurnInput, TurnResult, check_input, check_outside
+    from holdfast.domain.turn.turn_io import TurnInput, TurnResult, check_input, check_outside
     from holdfast.domain.turn.turn_result import build_carryover, build_result
     from holdfast.domain.turn.turn_state import TurnState
     from holdfast.errors import RequestRefused
+    from holdfast.names import TURN_WORKFLOW
     from holdfast.workflows.batch_runner import BatchRunner, TurnTasks
     from holdfast.workflows.handlers import DroppedSignals
     from holdfast.workflows.model_step import take_step
@@ -45,7 +46,7 @@ class TurnWorkflow(TurnHandlers):
 
     @workflow.run
     async def run(self, *inputs: Any) -> TurnResult:
-        """Take the turn to its end, however it ends, and answer with every response."""
+        """Run the turn to its end, and return its result with every response."""
         if self._input_error:
             raise self._input_error
         if self._state.time_left is not None:
@@ -61,7 +62,7 @@ class TurnWorkflow(TurnHandlers):
     async def _take_steps_unless_cancelled(self) -> bool:
         """Take the steps of the turn. A cancellation stops the turn, which then answers its calls and ends by itself.
 
-        True when there is more to do, in another run of the turn.
+        Returns True to continue as new.
         """
         steps = asyncio.create_task(self._take_steps())
         while not steps.done():
@@ -74,7 +75,7 @@ class TurnWorkflow(TurnHandlers):
     async def _take_steps(self) -> bool:
         """Run the queued batches; with a model, ask it for the next one; end when there is nothing more to do.
 
-        True when there is more to do, in another run of the turn.
+        Returns True to continue as new.
         """
         state, step = self._state, None
         await self._check_tools()
@@ -107,12 +108,12 @@ class TurnWorkflow(TurnHandlers):
         if unknown:
             more = f" And {len(unknown) - 5} more." if len(unknown) > 5 else ""
             names = f"{' '.join(unknown[:5])}{more}"
-            self._state.stop_turn("failed", f"The turn cannot start: its list names tools that there are not: {names}")
+            self._state.stop_turn("failed", f"The turn cannot start: its list of tools has unknown names: {names}")
 
     async def _stop_in_time(self) -> None:
-        """Stop the turn when its time is up (S44)."""
+        """Stop the turn at its time limit (S44)."""
         left = self._state.time_left
-        assert left is not None, "only a turn with a limit has its time kept"
+        assert left is not None, "only a turn with a time limit gets here"
         if left.total_seconds() > 0:
             await workflow.sleep(left)
         self._state.stop_at_time_limit()

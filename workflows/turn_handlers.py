@@ -20,6 +20,7 @@ with workflow.unsafe.imports_passed_through():
     from holdfast.domain.turn.delegation import find_stricter_mode
     from holdfast.domain.turn.turn_io import BatchResult, check_batch, check_waiting
     from holdfast.domain.turn.turn_state import TurnState
+    from holdfast.domain.turn.turn_view import TurnView, build_turn_view
     from holdfast.domain.turn.update_bodies import (
         AddCalls,
         AddCallsResult,
@@ -35,8 +36,8 @@ with workflow.unsafe.imports_passed_through():
         SubmitBatch,
         SubmitResult,
     )
-    from holdfast.domain.turn.views import TurnView, build_turn_view
     from holdfast.errors import RequestRefused
+    from holdfast.names import TurnQuery, TurnSignal, TurnUpdate
     from holdfast.workflows.batch_runner import BatchRunner
     from holdfast.workflows.handlers import DroppedSignals, query, signal, update
     from holdfast.workflows.pending_approvals import PendingApprovals
@@ -57,9 +58,9 @@ class TurnHandlers:
 
     # Decisions. An update for clients that wait for the answer; a signal for everything else, the stock command
     # included, as it works without a worker. Each decision counts once, whichever way it comes.
-    @update("decide", Decision)
+    @update(TurnUpdate.DECIDE, Decision)
     async def decide(self, decision: Decision) -> DecisionResult:
-        """Take a decision. Answers with the new state of its call; a change is answered once it is validated."""
+        """Apply a decision, and return the status of its call; for a change, once that is validated."""
         taken = self._state.apply_decision(decision)
         if not decision.has_changes:
             return taken
@@ -69,17 +70,17 @@ class TurnHandlers:
 
     @decide.validator
     def validate_decide(self, decision: Decision) -> None:
-        """Refuse a decision that does not count; nothing of it is in the history."""
+        """Refuse an invalid decision, which then leaves nothing in the history."""
         self._state.decisions.check_decision(decision)
 
-    @signal("decide", Decision)
+    @signal(TurnSignal.DECIDE, Decision)
     def decide_by_signal(self, decision: Decision) -> None:
-        """Take a decision; one that does not count is logged."""
+        """Apply a decision; an invalid one is logged."""
         self._state.apply_decision(decision)
 
-    @update("editing", EditingNotice)
+    @update(TurnUpdate.EDITING, EditingNotice)
     def note_editing(self, body: EditingNotice) -> None:
-        """Note that somebody has an approval open in an editor."""
+        """Record that a person has an approval open in an editor."""
         self._state.decisions.note_editing(body)
 
     @note_editing.validator
@@ -87,9 +88,9 @@ class TurnHandlers:
         """Refuse an approval that is not pending."""
         self._state.decisions.check_editing(body)
 
-    @update("ask", Question)
+    @update(TurnUpdate.ASK, Question)
     async def ask(self, body: Question) -> QuestionAnswer:
-        """Ask a person what a running tool asks. Answers once they have, or once nobody will."""
+        """Ask a person the question of a running tool. Returns when they have answered, or when nobody can any more."""
         executions = self._state.executions
         revision = executions.hold_call(body)
         await workflow.wait_condition(lambda: executions.find_answer(body.call, revision) is not None)
@@ -99,50 +100,50 @@ class TurnHandlers:
 
     @ask.validator
     def validate_ask(self, body: Question) -> None:
-        """Refuse a question that no running call can ask, or one too many."""
+        """Refuse a question that is not from a running call, or one too many."""
         self._state.executions.check_question(body)
         self._state.executions.check_question_count(body)
 
     # Mode and grants. `tighten` and `take_back` are signals: a turn sends them to its delegated turns, which answer
     # nothing, and pass them on to theirs.
-    @update("set_mode", ModeChange)
+    @update(TurnUpdate.SET_MODE, ModeChange)
     async def set_mode(self, body: ModeChange) -> SetModeResult:
-        """Change the mode. Answers once the waiting calls are judged by it."""
+        """Change the mode. Returns once pending calls are validated with it."""
         decisions = self._state.decisions
         decisions.set_mode(body.mode, body.by)
-        self._runner.signal_children("tighten", body)
+        self._runner.signal_children(TurnSignal.TIGHTEN, body)
         await workflow.wait_condition(
             lambda: decisions.permitted_mode is not None or not decisions.has_pending_validation
         )
         return SetModeResult(counts=decisions.permitted_mode)
 
-    @signal("tighten", ModeChange)
+    @signal(TurnSignal.TIGHTEN, ModeChange)
     def tighten(self, body: ModeChange) -> None:
-        """Take the mode of the delegating turn, where it is stricter."""
+        """Adopt the mode of the delegating turn, if it is stricter."""
         decisions = self._state.decisions
         decisions.set_mode(find_stricter_mode(decisions.mode, body.mode), body.by)
-        self._runner.signal_children("tighten", body)
+        self._runner.signal_children(TurnSignal.TIGHTEN, body)
 
-    @update("revoke", GrantAddress)
+    @update(TurnUpdate.REVOKE, GrantAddress)
     def revoke(self, body: GrantAddress) -> Grant:
         """Revoke a grant, here and in delegated turns."""
         grant = self._state.decisions.revoke_grant(body.grant, body.by)
-        self._runner.signal_children("take_back", RevokeDecisions(decisions=(grant.decision.key,), by=body.by))
+        self._runner.signal_children(TurnSignal.TAKE_BACK, RevokeDecisions(decisions=(grant.decision.key,), by=body.by))
         return grant
 
     @revoke.validator
     def validate_revoke(self, body: GrantAddress) -> None:
-        """Refuse an unknown grant, and a refusal that stands."""
+        """Refuse an unknown grant, and a remembered refusal if approvers have keys."""
         self._state.decisions.check_revoke(body.grant)
 
-    @signal("take_back", RevokeDecisions)
+    @signal(TurnSignal.TAKE_BACK, RevokeDecisions)
     def revoke_decisions(self, body: RevokeDecisions) -> None:
-        """Revoke what was revoked in the delegating turn."""
+        """Revoke the grants that were revoked in the delegating turn."""
         self._state.decisions.revoke_decisions(body.decisions, body.by)
-        self._runner.signal_children("take_back", body)
+        self._runner.signal_children(TurnSignal.TAKE_BACK, body)
 
     # Batches. Updates: their senders need the answer, and can repeat a request whose answer was lost.
-    @update("submit", SubmitBatch)
+    @update(TurnUpdate.SUBMIT, SubmitBatch)
     def submit(self, body: SubmitBatch) -> SubmitResult:
         """Queue a batch. A second update of the same id queues nothing, also in a later run of the turn."""
         return SubmitResult(batch=self._state.queue.submit_batch(body.calls, _find_update_id()))
@@ -158,135 +159,135 @@ class TurnHandlers:
         check_waiting(len(body.calls) + sum(map(len, queue.queued)))
 
     # Also a signal: a model step adds its calls by signal, one event each, where a caller needs the answer.
-    @update("add_calls", AddCalls)
+    @update(TurnUpdate.ADD_CALLS, AddCalls)
     def add_calls(self, body: AddCalls) -> AddCallsResult:
-        """Take further calls of a stream, whose reply is still being written."""
+        """Add calls of a stream, whose reply is still being written."""
         batch = self._state.add_calls(body)
         return AddCallsResult(batch=batch.id, calls=len(batch.calls))
 
     @add_calls.validator
     def validate_add_calls(self, body: AddCalls) -> None:
-        """Refuse calls of no stream, of one that has ended, and of an attempt that was discarded."""
+        """Refuse calls of a stream that has ended, or of an attempt that was discarded."""
         self._state.check_open()
         self._state.streams.check_calls(body)
 
-    @signal("add_calls", AddCalls)
+    @signal(TurnSignal.ADD_CALLS, AddCalls)
     def add_calls_by_signal(self, body: AddCalls) -> None:
-        """Take calls that the present model step has streamed."""
+        """Add calls that the current model step has streamed."""
         if self._state.input.model is None:
             self._state.check_open()
         self._state.add_calls(body)
 
-    @update("withdraw", BatchAddress)
+    @update(TurnUpdate.WITHDRAW, BatchAddress)
     def withdraw(self, body: BatchAddress) -> BatchResult:
-        """Take a queued batch back; it never starts."""
+        """Withdraw a queued batch; it never starts."""
         return self._state.queue.withdraw_batch(body.batch)
 
     @withdraw.validator
     def validate_withdraw(self, body: BatchAddress) -> None:
-        """Refuse a batch that is not queued, and any where a model asks for the batches."""
+        """Refuse a batch that is not queued, and any batch of a turn with a model."""
         self._state.check_without_model()
         self._state.queue.get_queued_batch(body.batch)
 
-    @update("cancel_call", CallAddress)
+    @update(TurnUpdate.CANCEL_CALL, CallAddress)
     def cancel_call(self, body: CallAddress) -> None:
         """Stop one call; its siblings go on."""
         self._state.queue.stop_call(body.call, body.reason)
 
     @cancel_call.validator
     def validate_cancel_call(self, body: CallAddress) -> None:
-        """Refuse a call that is not at work."""
+        """Refuse a call that is not in the active batch, or has ended."""
         batch = self._state.queue.active
         call = batch.get(body.call) if batch else None
         if call is None or call.is_terminal:
-            raise RequestRefused("not_active", f"call {body.call!r} is not at work in this turn")
+            raise RequestRefused("not_active", f"call {body.call!r} is not active in this turn")
 
-    @update("cancel_batch", BatchAddress)
+    @update(TurnUpdate.CANCEL_BATCH, BatchAddress)
     def cancel_batch(self, body: BatchAddress) -> None:
-        """Stop every call of the batch at work; the turn goes on."""
+        """Stop every call of the active batch; the turn goes on."""
         self._state.stop_batch(body.reason)
 
     @cancel_batch.validator
     def validate_cancel_batch(self, body: BatchAddress) -> None:
-        """Refuse a batch that is not at work."""
+        """Refuse a batch that is not the active one."""
         batch = self._state.queue.active
         if batch is None or batch.id != body.batch:
-            raise RequestRefused("not_active", f"batch {body.batch!r} is not at work; withdraw a queued one")
+            raise RequestRefused("not_active", f"batch {body.batch!r} is not active; withdraw a queued one")
 
-    @update("finish")
+    @update(TurnUpdate.FINISH)
     def finish(self) -> None:
-        """End a turn that was kept open when its queue is empty."""
+        """Let a turn that is kept open end when its queue is empty."""
         self._state.finish_turn()
 
     @finish.validator
     def validate_finish(self) -> None:
-        """Refuse it when the turn takes no batches."""
+        """Refuse when the turn takes no batches."""
         self._state.check_open()
 
     # The user's messages. Signals: the session that sends them learns from the turn's result which were read.
-    @signal("interrupt", Interruption)
+    @signal(TurnSignal.INTERRUPT, Interruption)
     def interrupt(self, body: Interruption) -> None:
-        """Take a message of the user that stops what may be interrupted."""
+        """Handle a message of the user that stops the calls that may be interrupted."""
         self._state.conversation.apply_interruption(body)
 
-    @signal("append", Interruption)
+    @signal(TurnSignal.APPEND, Interruption)
     def append(self, body: Interruption) -> None:
-        """Take a message of the user that stops nothing."""
+        """Handle a message of the user that stops nothing."""
         self._state.conversation.append_message(body)
 
-    @query("view")
+    @query(TurnQuery.VIEW)
     def view(self) -> TurnView:
-        """The turn as viewers see it, with long values cut."""
+        """The view of the turn, with long values shortened."""
         return build_turn_view(self._state, self._approvals.since)
 
-    @query("events")
+    @query(TurnQuery.EVENTS)
     def events(self, after: int = 0) -> EventPage:
         """The events after a sequence number, oldest first."""
         return self._state.log.build_page(after)
 
-    @query("call")
+    @query(TurnQuery.CALL)
     def call(self, call_id: str) -> Call | None:
-        """The whole record of one call."""
+        """The record of one call."""
         return self._state.queue.find_call(call_id)
 
-    @query("batch")
+    @query(TurnQuery.BATCH)
     def batch(self, batch_id: str) -> BatchResult | None:
-        """One batch and the responses it has."""
+        """One batch, with its responses so far."""
         return next((result for result in self._state.queue.list_batches() if result.id == batch_id), None)
 
-    @query("batches")
+    @query(TurnQuery.BATCHES)
     def batches(self) -> tuple[BatchResult, ...]:
         """The batches that ended in this run."""
         return self._state.queue.list_done_batches()
 
-    @query("answers")
+    @query(TurnQuery.ANSWERS)
     def answers(self, call_id: str) -> tuple[Response, ...]:
-        """A page of delivered answers, from that of this call on."""
+        """A page of responses, from that of this call on."""
         return self._state.queue.list_answers(call_id)
 
-    @query("runs")
+    @query(TurnQuery.RUNS)
     def runs(self) -> tuple[EarlierRun, ...]:
-        """The earlier runs of this turn, which answer for what happened in them."""
+        """The earlier runs of this turn, which answer queries about their own batches and events."""
         return self._state.log.runs
 
-    @query("grants")
+    @query(TurnQuery.GRANTS)
     def grants(self) -> tuple[Grant, ...]:
         """The grants of this turn."""
         return self._state.decisions.grants.all_grants
 
-    @query("conversation")
+    @query(TurnQuery.CONVERSATION)
     def conversation(self) -> Conversation | None:
-        """What the turn's model reads; None for a turn without one."""
+        """The conversation with the model; None for a turn without one."""
         return self._state.conversation.build_conversation(self._state.executions.context.tools)
 
-    @query("messages")
+    @query(TurnQuery.MESSAGES)
     def messages(self, after: int = 0, epoch: int | None = None) -> ConversationPage:
         """The messages that a model step does not have yet."""
         return self._state.conversation.build_page(after, epoch, self._state.executions.context.tools)
 
 
 def _find_update_id() -> str:
-    """The id of the present update. Temporal knows the updates of one run; a turn knows those of all its runs."""
+    """The id of the current update. Temporal deduplicates updates within one run; a turn does so across its runs."""
     info = workflow.current_update_info()
     assert info, "only updates ask"
     return info.id

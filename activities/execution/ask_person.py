@@ -14,6 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.activities.execution.live_run import Asker
 from holdfast.domain.approvals.approval import Confirmation, QuestionAnswer
 from holdfast.domain.turn.activity_io import ExecuteInput, Question
+from holdfast.names import TurnUpdate
 from holdfast.util.redaction import Redacted
 
 RETRY_SECONDS = 1.0
@@ -56,7 +57,9 @@ class QuestionSender:
         name = f"ask-{body.call}-{uuid4().hex}"
         while True:
             try:
-                answer: QuestionAnswer = await turn.execute_update("ask", body, id=name, result_type=QuestionAnswer)
+                answer: QuestionAnswer = await turn.execute_update(
+                    TurnUpdate.ASK, body, id=name, result_type=QuestionAnswer
+                )
                 return answer
             except WorkflowUpdateFailedError as error:
                 _LOGGER.warning(

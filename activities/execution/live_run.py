@@ -20,6 +20,7 @@ from holdfast.domain.approvals.approval import Confirmation, QuestionAnswer
 from holdfast.domain.calls.call import PendingQuestion
 from holdfast.domain.content import Part, TextPart
 from holdfast.domain.turn.activity_io import LiveOutput, RunningCall
+from holdfast.names import OUTPUT_ACTIVITY
 from holdfast.util.text import (
     Tail,
     drop_surrogates,
@@ -241,7 +242,7 @@ class LiveRuns:
         if self._runs.get(run.key) is run:
             del self._runs[run.key]
 
-    @activity.defn(name="holdfast.output")
+    @activity.defn(name=OUTPUT_ACTIVITY)
     async def find_output(self, input: RunningCall) -> LiveOutput | None:
         """The last 100,000 characters of a call that runs on this worker; None for any other call."""
         run = self._runs.get(f"{input.turn}/{input.call}")

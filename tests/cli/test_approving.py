@@ -255,7 +255,7 @@ def test_two_signatures_are_told_and_neither_can_be_for_good(strict: Home) -> No
     assert first.stdout == "release/b1c1/1: decided; the call waits for somebody else's word too.\n"
     assert "1 of 2 approvals (ada)" in strict.run("turn", "show", "release").stdout
     again = strict.run("approve", "release/b1c1/1")
-    assert (again.returncode, "'ada' has approved this already" in again.stderr) == (1, True)
+    assert (again.returncode, "'ada' has already approved this call" in again.stderr) == (1, True)
     assert told(strict, "approve", "release/b1c1/1", HOLDFAST_KEY="ben")["counted"]
     strict.seen("release", kind="turn", after="completed")
     shown = strict.run("turn", "show", "release", "--call", "b1c1").stdout

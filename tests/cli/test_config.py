@@ -234,7 +234,7 @@ def test_of_a_thousand_mistakes_twenty_are_told(place: Home) -> None:
     file = write(place, "".join(f"wrong{number} = 1\n" for number in range(1_000)))
     done = place.run("--config", str(file), "inbox")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 21)
-    assert done.stderr.endswith(f"{file}: and 980 more; --json tells all\n")
+    assert done.stderr.endswith(f"{file}: and 980 more; --json lists all\n")
 
 
 @pytest.mark.parametrize(

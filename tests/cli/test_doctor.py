@@ -274,7 +274,7 @@ def test_S45_a_key_that_cannot_be_had_and_a_collector_that_is_away_are_told(empt
     file = written(empty, keys)
     code, found = looked(empty, "--offline", file=file, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9")
     assert code == 1
-    assert "the encryption key 'new' cannot be had from" in bad(found, "encryption")
+    assert "the encryption key 'new' cannot be read from" in bad(found, "encryption")
     assert "no collector answers at 127.0.0.1:9" in bad(found, "traces", "warning")
     assert [one["level"] for one in found["stores"]] == ["ok"]
 
@@ -282,8 +282,8 @@ def test_S45_a_key_that_cannot_be_had_and_a_collector_that_is_away_are_told(empt
 @pytest.mark.parametrize(
     ("endpoint", "words"),
     [
-        ("http://u:s3cr/et@host:43x18", "OTEL_EXPORTER_OTLP_ENDPOINT is no address"),
-        ("http://no-such-host.invalid:4318", "nobody knows that name"),
+        ("http://u:s3cr/et@host:43x18", "OTEL_EXPORTER_OTLP_ENDPOINT is not an address"),
+        ("http://no-such-host.invalid:4318", "unknown host name"),
     ],
 )
 def test_S45_an_address_of_a_collector_that_is_none_is_told_without_what_is_in_it(

@@ -69,7 +69,7 @@ def test_a_key_that_cannot_be_had_stops_everything_with_its_line(place: Home) ->
     (place.folder / "old.key").chmod(0o644)
     done = place.run("--config", "mine.toml", "encryption", "check")
     assert done.returncode == 1
-    assert f"{place.folder / 'mine.toml'}, line 2: the encryption key 'new' cannot be had from the" in done.stderr
+    assert f"{place.folder / 'mine.toml'}, line 2: the encryption key 'new' cannot be read from the" in done.stderr
     assert "line 6: the encryption key 'old'" in done.stderr
     for words in (("worker", "--address", "127.0.0.1:1"), ("inbox", "--address", "127.0.0.1:1"), ("up",)):
         refused = place.run("--config", "mine.toml", *words)

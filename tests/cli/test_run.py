@@ -62,7 +62,7 @@ def test_S27_a_tool_that_there_is_not_ends_the_turn_with_what_may_have_been_mean
     file = script(home, "misspelt-tool", {"text": "Done."})
     done = home.run("run", "Look", "--script", file, "--tool", "read_fil")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "its list names tools that there are not: 'read_fil'. Did you mean \"read_file\"" in done.stderr
+    assert "its list of tools has unknown names: 'read_fil'. Did you mean \"read_file\"" in done.stderr
     done = home.run("run", "Look", "--script", file, "--tool", "read file")
     assert done.returncode == 2
     assert "--tool takes the name of a tool, or a pattern as github__*" in done.stderr

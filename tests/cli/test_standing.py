@@ -14,7 +14,8 @@ from holdfast.domain.background_commands import BackgroundCommand
 from holdfast.domain.calls.call import Status
 from holdfast.domain.calls.events import Event
 from holdfast.domain.modes import Mode
-from holdfast.domain.turn.views import ApprovalView, CallView, TurnView
+from holdfast.domain.turn.approval_view import ApprovalView
+from holdfast.domain.turn.turn_view import CallView, TurnView
 from holdfast.workers.terminal import approval_text, event_lines, turn_text
 
 BASE = {"id": "b1c1", "place": 1, "of": 1, "tool": "shell", "title": "Run it", "arguments": "{}"}

@@ -128,7 +128,7 @@ def test_S12_another_attempt_discards_the_one_before_for_the_reason_that_is_give
 
     late = home.run("turn", "add", "again", "reply", "--calls", "-", "--at", "2", stdin=json.dumps(LOOK))
     assert (late.returncode, late.stdout) == (1, "")
-    assert "attempt 1 of 'reply' was discarded: begin another (with --attempt 2, or later)" in late.stderr
+    assert "attempt 1 of 'reply' was discarded: begin a new attempt (with --attempt 2, or later)" in late.stderr
     home.json("turn", "finish", "again")
     home.seen("again", kind="turn", after="completed")
     assert messages(home, "again") == {"b1c1": "The line broke", "b1c2": "The line broke", "b2c1": None}
@@ -144,7 +144,7 @@ def test_calls_that_fit_nowhere_are_refused_with_what_to_do(home: Home) -> None:
         ("reply", (), "has other calls where these would be (--at says how many come before these; it was 0)"),
         ("reply", ("--at", "5"), "has 1 calls: call 5 cannot be the next (send those before them first"),
         ("reply", ("--at", "1", "--attempt", "2"), "attempt 2 of 'reply' does not begin with call 0"),
-        ("over", ("--at", "1"), "'over' is complete, and takes nothing more: say another name"),
+        ("over", ("--at", "1"), "stream 'over' is complete: use another name for further calls"),
         ("over", ("--attempt", "2"), "'over' is complete"),
     ):
         done = home.run("turn", "add", "fitting", stream, "--calls", "-", *options, stdin=calls)
@@ -169,7 +169,7 @@ def test_turns_that_take_nothing_say_why(home: Home) -> None:
         (("interrupt", "modelled", "-"), large, 2, "has 1,000,001 characters; a turn takes 1,000,000"),
         (("cancel", "nobodys", "--batch", "b1"), "", 1, "no turn is called 'nobodys'"),
         (("cancel", "quite-over", "--batch", "b1"), "", 1, "turn 'quite-over' has ended"),
-        (("cancel", "modelled", "--batch", "b7"), "", 1, "batch 'b7' is not at work; withdraw a queued one"),
+        (("cancel", "modelled", "--batch", "b7"), "", 1, "batch 'b7' is not active; withdraw a queued one"),
     ):
         done = home.run("turn", *arguments, stdin=stdin)
         assert (done.returncode, done.stdout) == (code, ""), arguments

@@ -15,7 +15,7 @@ from holdfast.domain.calls.scheduling import Schedule
 from holdfast.domain.content import CallError, Response
 from holdfast.domain.context import Context
 from holdfast.domain.turn.turn_io import BatchResult, TurnResult
-from holdfast.domain.turn.views import BatchView, CallView, TurnView
+from holdfast.domain.turn.turn_view import BatchView, CallView, TurnView
 from holdfast.workers.terminal import event_lines, render, turn_text
 from holdfast.workers.terminal.event_lines import EventTeller
 from holdfast.workers.terminal.turn_board import Board

@@ -127,7 +127,7 @@ def test_the_modes_that_the_guide_leaves_are_taken_by_the_user_of_the_containers
     monkeypatch.setattr(os, "geteuid", lambda: recipe().user)
     monkeypatch.setattr(os, "getegid", lambda: recipe().user)
     if umask == 0o002:
-        with pytest.raises(BadInput, match="others may write it"):
+        with pytest.raises(BadInput, match="other users can write it"):
             load_settings(tmp_path / "holdfast.toml")
     told = re.findall(r"^chmod \d+ holdfast\.toml .*$", read("compose", "README.md"), re.M)
     assert len(told) == 2, "at the start, and after git has written files anew"

@@ -247,7 +247,7 @@ async def test_S22_two_spellings_of_one_name_are_one_person(engine: Engine, othe
         turn = await engine.start(TurnInput(batches=((MADE,),)))
         [item] = await _items(turn)
         await engine.holdfast.approve(item.approval_id, by="ana")
-        with pytest.raises(Exception, match="has approved this already"):
+        with pytest.raises(Exception, match="has already approved this call"):
             await engine.holdfast.approve(item.approval_id, by=other)
         await turn.cancel()
 

@@ -25,7 +25,7 @@ from holdfast.client.signing_keys import Signer
 from holdfast.config.schema import ApproverSettings, GatewaySettings
 from holdfast.domain.approvals.approval import Confirmation
 from holdfast.domain.approvals.signing import format_public_key
-from holdfast.domain.turn.views import ApprovalView, InboxView
+from holdfast.domain.turn.approval_view import ApprovalView, InboxView
 from holdfast.testing import FakeTool, build_request, wait_until
 from holdfast.workers.gateway import auth, body_limits, serve
 from holdfast.workers.gateway.auth import is_loopback

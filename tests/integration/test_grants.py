@@ -66,7 +66,7 @@ async def test_S24_one_file_does_not_cover_another_and_a_whole_tool_covers_both(
         await _asked_about(turn, "b1c3", "b1c4")
         await engine.holdfast.decide(items[2].approval_id, "yes_always")
         await _asked_about(turn, "b1c4")
-        with pytest.raises(DecisionRefused, match="offers no such standing answer"):
+        with pytest.raises(DecisionRefused, match="does not offer this grant"):
             await engine.holdfast.decide(items[3].approval_id, "yes_always")
         await engine.holdfast.deny(items[3].approval_id)
         statuses = [response.status for response in (await turn.result()).responses]

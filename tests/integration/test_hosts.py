@@ -109,7 +109,7 @@ async def test_S31_command_that_had_begun_on_a_host_that_is_gone_is_asked_about_
     async with elsewhere.worker():
         [item] = (await wait_until(lambda: waiting(turn), 30)).approvals
         assert item.kind == "outcome_unknown"
-        assert "where the call lives nobody answers. It may have taken effect" in (item.question or "")
+        assert "no worker answers on its host. It may have taken effect" in (item.question or "")
         assert (item.question or "").endswith("so far\n")
         await engine.holdfast.decide(item.approval_id, "respond", content="I looked: it was done.")
         assert (await answer(turn)).text == "I looked: it was done."

@@ -444,7 +444,7 @@ async def test_S39_a_file_that_other_programs_read_is_read_as_it_is(tmp_path: Pa
         assert list(of_servers(registry)) == ["my-server__act"]
         [problem] = registry.problems
     assert problem.source == f"MCP server old of {file}"
-    assert "a transport that was given up" in problem.reason
+    assert "which MCP has removed" in problem.reason
 
 
 async def test_S39_what_was_judged_under_another_definition_is_not_called(tmp_path: Path, folder: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 from holdfast import DecisionRefused, Response, Turn, TurnInput
 from holdfast.config.schema import McpServerSettings
 from holdfast.domain.calls.tool import Effect
-from holdfast.domain.turn.views import ApprovalView
+from holdfast.domain.turn.approval_view import ApprovalView
 from holdfast.testing import build_request, wait_until
 from tests.support.engine import Engine
 from tests.support.mcp_servers import free_port, http_server, node_server, ours, servers

@@ -10,7 +10,7 @@ import pytest
 from holdfast import DecisionRefused, Effect, Run, Turn, TurnInput, TurnView
 from holdfast.domain.approvals.approval import Confirmation
 from holdfast.domain.calls.tool import NeedsAnswer
-from holdfast.domain.turn.views import ApprovalView
+from holdfast.domain.turn.approval_view import ApprovalView
 from holdfast.testing import FakeTool, build_request, wait_until
 from tests.support.engine import Engine
 from tests.support.waiting import asked, waiting

@@ -253,7 +253,7 @@ async def test_S22_nobody_gives_a_turn_what_only_its_session_gives(engine: Engin
     forged = {"memory": TurnMemory(), "depth": 1, "session": "somebody-elses"}
     for name, value in forged.items():
         input = TurnInput(batches=((build_request("echo"),),)).model_copy(update={name: value})
-        with pytest.raises(RequestRefused, match="only a session gives its turns that"):
+        with pytest.raises(RequestRefused, match="only a session may set that for its turns"):
             await engine.holdfast.start(input)
         async with engine.worker(ECHO):
             handle = await engine.client.start_workflow(

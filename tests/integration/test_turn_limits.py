@@ -26,7 +26,7 @@ from holdfast.domain.content import Result
 from holdfast.domain.context import ContextChange
 from holdfast.domain.conversation.messages import ModelChoice, ScriptedReply
 from holdfast.domain.turn.activity_io import ExecuteInput
-from holdfast.domain.turn.turn_io import TURN_WORKFLOW
+from holdfast.names import TURN_WORKFLOW
 from holdfast.testing import FakeTool, build_request, script_model, wait_until
 from tests.support.engine import Engine, new_engine
 from tests.support.providers import Act, provider

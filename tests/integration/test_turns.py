@@ -107,9 +107,9 @@ async def test_an_open_turn_refuses_what_it_cannot_take_and_goes_on(engine: Engi
         before = len(await engine.history(turn))
         with pytest.raises(RequestRefused, match="at least one call"):
             await turn.submit([])
-        with pytest.raises(RequestRefused, match="not at work"):
+        with pytest.raises(RequestRefused, match="not active"):
             await turn.cancel_call("b9c9")
-        with pytest.raises(RequestRefused, match="not at work"):
+        with pytest.raises(RequestRefused, match="not active"):
             await turn.cancel_batch("b9")
         assert len(await engine.history(turn)) <= before + 3
         await turn.finish()

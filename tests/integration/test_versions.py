@@ -16,7 +16,7 @@ from temporalio.service import RPCError
 from temporalio.worker import Replayer
 
 from holdfast import Effect, Holdfast, HoldfastPlugin, ModelChoice, Run, ScriptedReply, SessionInput, TurnInput
-from holdfast.domain.session.session_io import MOVE_SIGNAL
+from holdfast.names import SessionSignal
 from holdfast.testing import FakeTool, build_request, wait_until
 from holdfast.workers.lookup import task_queues
 from holdfast.workers.versions import deployments
@@ -291,7 +291,7 @@ async def test_without_versions_a_session_that_is_told_to_move_stays_where_it_is
         sent = await session.send("Hello", start=start)
         await session.get_turn(sent.turn).result()
         await wait_until(lambda: idle(session))
-        await engine.client.get_workflow_handle(session.id).signal(MOVE_SIGNAL)
+        await engine.client.get_workflow_handle(session.id).signal(SessionSignal.MOVE)
         await session.close()
         await session.result()
     history = await engine.history(session)

@@ -23,7 +23,7 @@ from temporalio.service import RPCError
 
 from holdfast import Run, ScriptedReply, TurnInput
 from holdfast.client.queries import query_turn
-from holdfast.domain.base import Message, describe_problems
+from holdfast.domain.base import StrictData, describe_problems
 from holdfast.domain.conversation.messages import ModelChoice
 from holdfast.domain.session.session_io import SessionInput
 from holdfast.testing import FakeTool, build_request, wait_until
@@ -225,7 +225,7 @@ def bodies() -> list[type[BaseModel]]:
     found: set[type[BaseModel]] = set()
     for handler in filter(None, map(handled_by, [*functions(TurnWorkflow), *functions(SessionWorkflow)])):
         hints = get_type_hints(handler).values()
-        found |= {hint for hint in hints if isinstance(hint, type) and issubclass(hint, Message)}
+        found |= {hint for hint in hints if isinstance(hint, type) and issubclass(hint, StrictData)}
     return sorted(found, key=lambda kind: kind.__name__)
 
 

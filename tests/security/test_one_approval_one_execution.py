@@ -31,7 +31,7 @@ from holdfast.domain.approvals.signing import digest_decision, format_public_key
 from holdfast.domain.calls.call import Call, PendingQuestion
 from holdfast.domain.calls.tool import NeedsAnswer
 from holdfast.domain.turn.activity_io import ExecuteInput
-from holdfast.domain.turn.turn_io import TURN_WORKFLOW
+from holdfast.names import TURN_WORKFLOW
 from holdfast.testing import FakeTool, build_request, wait_until
 from tests.support.engine import Engine
 from tests.support.waiting import asked, waiting

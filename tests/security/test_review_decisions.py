@@ -22,10 +22,9 @@ from holdfast.domain.approvals.grants import Grant
 from holdfast.domain.approvals.signing import sign_decision
 from holdfast.domain.calls.call import Call
 from holdfast.domain.context import Context
-from holdfast.domain.turn.turn_io import TURN_WORKFLOW
-from holdfast.domain.turn.views import ApprovalView, InboxSummary
+from holdfast.domain.turn.approval_view import ApprovalView, InboxSummary
 from holdfast.errors import HoldfastError
-from holdfast.names import MEMO_KEY, STATE_ATTRIBUTE
+from holdfast.names import MEMO_KEY, STATE_ATTRIBUTE, TURN_WORKFLOW
 from holdfast.testing import FakeTool, build_request, wait_until
 from tests.security.test_one_approval_one_execution import (
     ANA,

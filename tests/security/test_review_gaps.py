@@ -41,13 +41,13 @@ from holdfast.config.address_rules import AddressRules
 from holdfast.config.named_files import NamedFiles
 from holdfast.domain.approvals.approval import Approver, Confirmation, DecisionAction, Needs, digest_call
 from holdfast.domain.approvals.signing import format_public_key, sign_decision
-from holdfast.domain.base import Unreadable
+from holdfast.domain.base import UnreadablePayload
 from holdfast.domain.calls.decision_checks import DecisionContext
 from holdfast.domain.calls.tool import Effect, ToolFailure, ToolRef
 from holdfast.domain.calls.verdicts import UNFINISHED, Ask, BoundCall, NeedsApprovalAgain, Reject
 from holdfast.domain.turn.activity_io import BackgroundCommands, ExecuteInput
-from holdfast.domain.turn.turn_io import TURN_WORKFLOW
 from holdfast.errors import PayloadUnreadable
+from holdfast.names import TURN_WORKFLOW
 from holdfast.payloads.converter import build_data_converter
 from holdfast.testing import FakeRun, build_request, wait_until
 from holdfast.workers.gateway import serve
@@ -72,7 +72,7 @@ async def test_S42_many_references_in_one_message_are_read_no_further_than_one_m
     one, *many = await converter.decode([reference] * 1_000)
     assert one == "x" * 300_000
     assert sum(len(value) for value in many if isinstance(value, str)) < 2_000_000
-    assert isinstance(many[-1], Unreadable)
+    assert isinstance(many[-1], UnreadablePayload)
     [again, _, small] = await converter.decode([reference, *await converter.encode(["small", "y" * 20_000])])
     assert (again, small) == ("x" * 300_000, "y" * 20_000), "what is in bounds is read whole"
 
@@ -128,16 +128,16 @@ async def test_S42_no_made_up_reference_is_read_or_stops_what_stands_beside_it(t
     for what, data in tries:
         forged = Payload(metadata=dict(reference.metadata), data=data)
         found, beside = await converter.decode([forged, reference])
-        assert isinstance(found, Unreadable), what
+        assert isinstance(found, UnreadablePayload), what
         assert beside == "x" * 20_000, what
     whole = file.read_bytes()
     for what, harm in {"cut": whole[:-1], "empty": b"", "longer": whole + b"x", "other": bytes(len(whole))}.items():
         file.write_bytes(harm)
         [found] = await converter.decode([reference])
-        assert isinstance(found, Unreadable), what
+        assert isinstance(found, UnreadablePayload), what
     file.unlink()
     [found] = await converter.decode([reference])
-    assert isinstance(found, Unreadable)
+    assert isinstance(found, UnreadablePayload)
     assert found.gone
 
 

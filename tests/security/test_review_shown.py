@@ -17,9 +17,9 @@ from holdfast.domain.calls.call import Call, CallRequest, Status
 from holdfast.domain.calls.tool import Effect, ToolRef
 from holdfast.domain.calls.verdicts import BoundCall
 from holdfast.domain.content import exact
-from holdfast.domain.turn import views
+from holdfast.domain.turn import approval_view
 from holdfast.domain.turn.activity_io import LiveOutput
-from holdfast.domain.turn.views import build_approval_view
+from holdfast.domain.turn.approval_view import build_approval_view
 from holdfast.errors import HoldfastError
 from holdfast.util.text import escape_controls, has_invisible
 from holdfast.workers.gateway.tokens import TokenFile
@@ -73,8 +73,8 @@ def test_S22_what_cannot_be_seen_is_written_out_wherever_a_command_is_shown(code
     waiting = call(hidden)
     for shown in (
         approval_text.render_question(build_approval_view("t", waiting)),
-        approval_text.render_question(views.build_whole_approval("t", waiting)),
-        approval_text.format_whole(views.build_whole_approval("t", waiting)),
+        approval_text.render_question(approval_view.build_whole_approval("t", waiting)),
+        approval_text.format_whole(approval_view.build_whole_approval("t", waiting)),
     ):
         assert written in printed(shown), shown
     told = printed(render.render_call(waiting))  # JSON says some of them in its own way
@@ -123,7 +123,7 @@ def test_S41_an_id_is_pasted_into_a_shell_as_it_is(name: str) -> None:
 
 def test_S22_a_command_that_is_shown_in_the_place_of_the_one_that_would_run_hides_nothing() -> None:
     waiting = call("rm -rf /", shown="git status")
-    for view in (build_approval_view("t", waiting), views.build_whole_approval("t", waiting)):
+    for view in (build_approval_view("t", waiting), approval_view.build_whole_approval("t", waiting)):
         assert "rm -rf /" in view.others
         assert "rm -rf /" in printed(approval_text.render_question(view))
     honest = call("git status")

@@ -19,7 +19,7 @@ from holdfast.config.settings import Settings
 from holdfast.domain.approvals.approval import ApprovalId, Confirmation, Decision, DecisionAction
 from holdfast.domain.approvals.grants import Grant
 from holdfast.domain.calls.call import Call, CallRequest, Status
-from holdfast.domain.turn.views import build_approval_view, build_inbox_summary
+from holdfast.domain.turn.approval_view import build_approval_view, build_inbox_summary
 from holdfast.errors import BadInput
 from holdfast.workers.terminal import approval_text
 from tests.cli.support import Home, call

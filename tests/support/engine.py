@@ -22,7 +22,7 @@ from temporalio.worker import Worker
 from holdfast import Holdfast, HoldfastPlugin, Session, Settings, Tool, Turn, TurnInput
 from holdfast.domain.calls.verdicts import ExecutionOutcome
 from holdfast.domain.turn.activity_io import ExecuteInput
-from holdfast.domain.turn.turn_io import TURN_WORKFLOW
+from holdfast.names import TURN_WORKFLOW
 
 
 class Engine:

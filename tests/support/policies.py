@@ -9,7 +9,7 @@ from holdfast.activities.policy.load_policy import LoadedFile, build_policy, loa
 from holdfast.activities.policy.policy import Policy, PolicyRule
 from holdfast.activities.policy.rules import Tier
 from holdfast.activities.policy.subject import Subject, build_call_subject
-from holdfast.config.toml_document import FileContent, Problem
+from holdfast.config.toml_document import FileContent, FileProblem
 from holdfast.domain.modes import Mode
 
 FILE = Path("/project/policy.toml")
@@ -20,7 +20,7 @@ def load(text: str | bytes, tier: Tier = Tier.USER) -> LoadedFile:
     return read_policy_file(FileContent(FILE, text if isinstance(text, bytes) else text.encode()), tier)
 
 
-def found(text: str | bytes, tier: Tier = Tier.USER) -> tuple[Problem, ...]:
+def found(text: str | bytes, tier: Tier = Tier.USER) -> tuple[FileProblem, ...]:
     """What is wrong with it."""
     return load(text, tier).problems
 

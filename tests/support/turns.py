@@ -36,7 +36,8 @@ from holdfast.domain.approvals.approval import Confirmation
 from holdfast.domain.calls.tool import NeedsAnswer, OutcomeUnknown
 from holdfast.domain.content import TextPart
 from holdfast.domain.conversation.messages import Usage
-from holdfast.domain.turn.views import ApprovalView, TurnView
+from holdfast.domain.turn.approval_view import ApprovalView
+from holdfast.domain.turn.turn_view import TurnView
 from holdfast.errors import TurnNotFound
 from holdfast.testing import FakeTool, build_request, decide_all, script_model, wait_until
 from tests.support.engine import Engine

@@ -31,7 +31,7 @@ from holdfast.client.turn import Turn
 from holdfast.config.settings import Settings
 from holdfast.domain.calls.events import Event
 from holdfast.domain.conversation.messages import ModelChoice
-from holdfast.domain.turn import views
+from holdfast.domain.turn import approval_view
 from holdfast.domain.turn.activity_io import LiveOutput
 from holdfast.domain.turn.turn_io import TurnInput
 from holdfast.errors import HoldfastError
@@ -219,7 +219,7 @@ class Demo:
 
     async def _decide_all(self, holdfast: Holdfast, turn: Turn) -> None:
         for row in self._board.waiting_rows:
-            approval = views.build_whole_approval(turn.id, await turn.fetch_call(row.call))
+            approval = approval_view.build_whole_approval(turn.id, await turn.fetch_call(row.call))
             self._console.print(approval_text.render_question(approval, heading=f"\n  Approve {row.tool}? {row.title}"))
             yes = await self._ask_person(row) if self._asks else True
             outcome = "proceed_once" if yes else "cancel"

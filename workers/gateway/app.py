@@ -18,7 +18,7 @@ from starlette.routing import Route
 from holdfast.client.client import Holdfast
 from holdfast.domain.approvals.approval import ApprovalId
 from holdfast.domain.calls.call import Call, Status
-from holdfast.domain.turn.views import build_approval_view, build_whole_approval
+from holdfast.domain.turn.approval_view import build_approval_view, build_whole_approval
 from holdfast.errors import BadInput, HoldfastError
 from holdfast.util.json_values import digest_canonical
 from holdfast.util.text import escape_controls

@@ -13,14 +13,14 @@ from pydantic import AwareDatetime, Field, JsonValue, ValidationError, field_val
 from starlette.requests import ClientDisconnect, Request
 
 from holdfast.domain.approvals.approval import Lasting, Scope
-from holdfast.domain.base import Message, describe_problems
+from holdfast.domain.base import StrictData, describe_problems
 from holdfast.util.text import shorten_text, strip_controls
 from holdfast.workers.gateway.responses import Problem
 
 _FORBIDDEN_FIELDS = ("by", "at", "signer", "signature")
 
 
-class DecisionBody(Message):
+class DecisionBody(StrictData):
     """The body: the fields of a `Decision` without its address and its sender."""
 
     outcome: str = Field(max_length=100)

@@ -22,7 +22,7 @@ from typing import Annotated, Self
 
 from pydantic import AwareDatetime, Field, ValidationError, model_validator
 
-from holdfast.domain.base import Message, describe_problems
+from holdfast.domain.base import StrictData, describe_problems
 from holdfast.errors import BadInput, HoldfastError
 from holdfast.util.files import hold_lock, write_whole
 from holdfast.util.findings import Finding, ok, warning
@@ -51,7 +51,7 @@ class Role(StrEnum):
     """Reading only."""
 
 
-class Token(Message):
+class Token(StrictData):
     """What is stored of a token."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
@@ -66,7 +66,7 @@ class Token(Message):
         return self.expires is not None and now >= self.expires
 
 
-class _TokenList(Message):
+class _TokenList(StrictData):
     """The content of the file."""
 
     tokens: Annotated[tuple[Token, ...], Field(max_length=MAX_TOKENS)]

@@ -8,7 +8,7 @@ from holdfast.client.client import Holdfast
 from holdfast.client.turn_reader import fetch_memo
 from holdfast.domain.approvals.approval import ApprovalId
 from holdfast.domain.calls.call import Call, Status
-from holdfast.domain.turn.views import ApprovalView, build_whole_approval
+from holdfast.domain.turn.approval_view import ApprovalView, build_whole_approval
 from holdfast.errors import BadInput, DecisionRefused, NoWorker, RequestRefused
 
 

@@ -10,7 +10,7 @@ from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.domain.turn.turn_io import TURN_WORKFLOW
+from holdfast.names import TURN_WORKFLOW
 from holdfast.util.durations import format_duration
 from holdfast.util.findings import Finding, ok, problem, warning
 from holdfast.workers.lookup.task_queues import build_queue_query, fetch_queue

@@ -12,10 +12,9 @@ from temporalio.service import RPCError
 
 from holdfast.client.client import Holdfast
 from holdfast.domain.approvals.grants import Grant
-from holdfast.domain.session.session_io import SESSION_WORKFLOW
 from holdfast.domain.turn.ids import ID_MARK, find_family
-from holdfast.domain.turn.turn_io import TURN_WORKFLOW
 from holdfast.errors import HoldfastError, RequestRefused, ServerUnavailable
+from holdfast.names import SESSION_WORKFLOW, TURN_WORKFLOW
 
 CONCURRENT_QUERIES = 20
 ASK_SECONDS = 10.0

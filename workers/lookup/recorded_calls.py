@@ -42,13 +42,13 @@ from holdfast.domain.turn.activity_io import ValidateResult
 from holdfast.domain.turn.turn_io import TurnInput
 from holdfast.domain.turn.update_bodies import AddCalls, ModeChange, SubmitBatch, SubmitResult
 from holdfast.errors import BadInput
+from holdfast.names import EXECUTE_ACTIVITY, MODEL_ACTIVITY, VALIDATE_ACTIVITY
 from holdfast.util.text import shorten_text
 
 FILE_LIMIT = 256 * 1024 * 1024
 """Bytes of an exported history."""
 BATCHES = 100_000
 """Of one turn."""
-_VALIDATE_ACTIVITY, _EXECUTE_ACTIVITY, _MODEL_ACTIVITY = "holdfast.validate", "holdfast.execute", "holdfast.model"
 
 T = TypeVar("T")
 
@@ -180,16 +180,16 @@ class _HistoryReader:
             name = json.loads(details["data"].payloads[0].data)["activity_type"]
         except (KeyError, IndexError, ValueError, TypeError):
             return
-        if name == _VALIDATE_ACTIVITY and "result" in details:
+        if name == VALIDATE_ACTIVITY and "result" in details:
             await self._read_completed(name, "", details["result"].payloads)
 
     async def _read_completed(self, name: str, activity_id: str, payloads: Iterable[Payload]) -> None:
-        if name == _VALIDATE_ACTIVITY and (result := await self._decode_payloads(payloads, ValidateResult)):
+        if name == VALIDATE_ACTIVITY and (result := await self._decode_payloads(payloads, ValidateResult)):
             for call, verdict in result.verdicts.items():
                 self._add_verdict(call, verdict)
-        elif name == _MODEL_ACTIVITY and (reply := await self._decode_payloads(payloads, ModelReply)) and reply.calls:
+        elif name == MODEL_ACTIVITY and (reply := await self._decode_payloads(payloads, ModelReply)) and reply.calls:
             self._add_reply(activity_id, reply.calls)
-        elif name == _EXECUTE_ACTIVITY and (
+        elif name == EXECUTE_ACTIVITY and (
             outcome := await self._decode_payloads(payloads, cast(type[ExecutionOutcome], ExecutionOutcome))
         ):
             if isinstance(outcome, NeedsApprovalAgain):

@@ -14,9 +14,9 @@ from holdfast.client.client import Holdfast
 from holdfast.client.error_mapping import translate_error
 from holdfast.client.session import Session
 from holdfast.domain.conversation.messages import ConversationMessage
-from holdfast.domain.session.session_io import SESSION_WORKFLOW, SessionView
-from holdfast.domain.turn.turn_io import TURN_WORKFLOW
+from holdfast.domain.session.session_io import SessionView
 from holdfast.errors import BadInput, HoldfastError, RequestRefused, ServerUnavailable, TurnNotFound
+from holdfast.names import SESSION_WORKFLOW, TURN_WORKFLOW
 
 CONCURRENT_QUERIES = 20
 VIEW_SECONDS = 5.0

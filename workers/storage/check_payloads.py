@@ -7,8 +7,8 @@ from typing import Any
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client, WorkflowHandle
 
-from holdfast.domain.base import Unreadable
-from holdfast.domain.turn.turn_io import TURN_WORKFLOW
+from holdfast.domain.base import UnreadablePayload
+from holdfast.names import TURN_WORKFLOW
 from holdfast.util.findings import Finding, ok, problem
 from holdfast.workers.lookup.task_queues import build_queue_query
 
@@ -28,8 +28,8 @@ async def check_payloads(client: Client, task_queue: str) -> list[Finding]:
             try:
                 [found] = await client.data_converter.decode([payload])
             except Exception:
-                found = Unreadable("it was not to be had")
-            lost += [turn.id] if isinstance(found, Unreadable) else []
+                found = UnreadablePayload("it was not to be had")
+            lost += [turn.id] if isinstance(found, UnreadablePayload) else []
     if lost:
         says = f"{len(lost)} of {looked} payloads of recent turns are not to be found from here, as of {lost[0]!r}"
         return [problem(says, "let clients and workers see the same payloads/ (docs/how-to/operating.md)")]

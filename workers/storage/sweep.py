@@ -22,6 +22,7 @@ from pathlib import Path
 from holdfast.config.settings import Settings
 from holdfast.domain.content import format_output_name
 from holdfast.errors import StoreUnavailable
+from holdfast.names import FILES_DRIVER, GCS_DRIVER, S3_DRIVER
 from holdfast.payloads.bucket_store import Buckets, StoredObject
 from holdfast.payloads.file_store import SHARED_FOLDER, SWEPT_PREFIX, list_stored_files
 from holdfast.util.text import shorten_text
@@ -31,7 +32,7 @@ DAY = 86_400.0
 _OUTPUT = re.compile(r"[0-9a-f]{64}\.[a-z0-9]{2,4}")
 _SHARED = re.compile(r"[0-9a-f]{32}-([0-9a-f]{32})")
 _SHARED_OBJECT = re.compile(rf"v0/ns/[^/]+/{SHARED_FOLDER}/{_SHARED.pattern}")
-_DRIVERS = {"files": "holdfast.files", "s3": "aws.s3driver", "gcs": "gcp.gcsdriver"}
+_DRIVERS = {"files": FILES_DRIVER, "s3": S3_DRIVER, "gcs": GCS_DRIVER}
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 

@@ -16,7 +16,7 @@ from holdfast.domain.content import exact, format_tool_name
 from holdfast.domain.forms.description import describe_fields
 from holdfast.domain.forms.validation import find_option, list_fields, list_required
 from holdfast.domain.turn.activity_io import QUESTION_LIMIT
-from holdfast.domain.turn.views import ApprovalView
+from holdfast.domain.turn.approval_view import ApprovalView
 from holdfast.util.durations import format_duration
 from holdfast.util.text import LINE_LIMIT, cut_lines, escape_controls, first_line
 from holdfast.workers.terminal.grant_text import number_offers

@@ -21,9 +21,9 @@ from holdfast.client.turn import Turn
 from holdfast.client.watch import WatchItem
 from holdfast.domain.calls.events import Event
 from holdfast.domain.turn.activity_io import LiveOutput
-from holdfast.domain.turn.turn_io import TURN_WORKFLOW, TurnResult
+from holdfast.domain.turn.turn_io import TurnResult
 from holdfast.errors import ServerUnavailable
-from holdfast.names import STATE_ATTRIBUTE
+from holdfast.names import STATE_ATTRIBUTE, TURN_WORKFLOW
 from holdfast.workers.terminal import render
 from holdfast.workers.terminal.approval_text import format_decide_command
 from holdfast.workers.terminal.event_lines import EventTeller

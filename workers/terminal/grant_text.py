@@ -16,8 +16,8 @@ from rich.text import Text
 
 from holdfast.domain.approvals.approval import DecisionAction, Lasting, Offer
 from holdfast.domain.approvals.grants import Grant
+from holdfast.domain.turn.approval_view import ApprovalView
 from holdfast.domain.turn.ids import ID_MARK
-from holdfast.domain.turn.views import ApprovalView
 from holdfast.errors import BadInput, DecisionRefused
 from holdfast.util.durations import format_duration
 from holdfast.util.text import strip_controls

@@ -11,8 +11,8 @@ from holdfast.domain.content import exact
 from holdfast.domain.conversation.messages import AssistantMessage, ConversationMessage, UserMessage
 from holdfast.domain.modes import Mode
 from holdfast.domain.session.session_io import SessionView
+from holdfast.domain.turn.approval_view import ApprovalView
 from holdfast.domain.turn.turn_io import TurnResult
-from holdfast.domain.turn.views import ApprovalView
 from holdfast.util.text import shorten_text, strip_controls
 from holdfast.workers.terminal import approval_text
 from holdfast.workers.terminal.render import build_prose, build_responses, format_line, quote_shell, render_state

@@ -13,8 +13,9 @@ from holdfast.domain.calls.scheduling import Schedule
 from holdfast.domain.content import exact, format_tool_name
 from holdfast.domain.context import HOME, Context
 from holdfast.domain.modes import Confirming, Mode
+from holdfast.domain.turn.approval_view import build_whole_approval
 from holdfast.domain.turn.turn_io import BatchResult, TurnResult
-from holdfast.domain.turn.views import CallView, TurnView, build_whole_approval
+from holdfast.domain.turn.turn_view import CallView, TurnView
 from holdfast.workers.terminal import render
 from holdfast.workers.terminal.approval_text import (
     QUESTION_KIND,

@@ -137,7 +137,7 @@ class ServerStatus(Data):
     """Settings that match none of its tools."""
 
 
-class ServerUnavailable(Exception):
+class McpServerUnavailable(Exception):
     """A server is not connected; the message says why."""
 
 

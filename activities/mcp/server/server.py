@@ -19,10 +19,10 @@ from holdfast.activities.mcp.server.definitions import Definition, build_listing
 from holdfast.activities.mcp.server.lifecycle import (
     ConnectionCloser,
     ListPauses,
+    McpServerUnavailable,
     RetryPauses,
     ServerState,
     ServerStatus,
-    ServerUnavailable,
 )
 from holdfast.activities.mcp.transport.server_log import ServerLog, redact_problem
 from holdfast.config.schema import McpServerSettings
@@ -138,7 +138,7 @@ class Server:
         self.state = ServerState.CLOSED
 
     async def wait_for_connection(self, seconds: float = WAIT_SECONDS) -> Connection:
-        """Wait for a connection and return it. ServerUnavailable when there is none in time."""
+        """Wait for a connection and return it. McpServerUnavailable when there is none in time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 tried = False
@@ -151,7 +151,7 @@ class Server:
                     await self._state_changed.wait()
                     tried = True
         if self._connection is None or self._connection.gone.is_set():
-            raise ServerUnavailable(self.explain_absence())
+            raise McpServerUnavailable(self.explain_absence())
         connection = self._connection
         if isinstance(self._auth, BearerAuth):
             await self._auth.prepare_token()
@@ -160,7 +160,7 @@ class Server:
     async def connect_soon(self) -> None:
         """Try to connect now: a call wants a tool that only this server can have."""
         if self._task is not None:
-            with suppress(ServerUnavailable):
+            with suppress(McpServerUnavailable):
                 await self.wait_for_connection(ARRIVAL_SECONDS)
 
     def explain_absence(self) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.activities.mcp.auth.bearer import describe_remedy
 from holdfast.activities.mcp.server.definitions import Definition
-from holdfast.activities.mcp.server.lifecycle import ServerState, ServerUnavailable
+from holdfast.activities.mcp.server.lifecycle import McpServerUnavailable, ServerState
 from holdfast.activities.mcp.server.result_content import ResultSchema
 from holdfast.activities.mcp.server.server import Server
 from holdfast.domain.calls.tool import Effect, OutcomeUnknown, Run, ToolFailure
@@ -111,6 +111,6 @@ async def wait_for_server(server: Server, note: str = "") -> Connection:
     """Wait for the connection of a server. ToolFailure with the reason and this note when there is none in time."""
     try:
         return await server.wait_for_connection()
-    except ServerUnavailable as error:
+    except McpServerUnavailable as error:
         kind = "mcp_unauthorized" if server.state is ServerState.UNAUTHORIZED else "mcp_unavailable"
         raise ToolFailure(kind, f"{error}{note}") from None

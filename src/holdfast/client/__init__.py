@@ -1,1 +1,1 @@
-"""What an application uses to start, watch and decide turns and sessions. No worker code."""
+"""The client API: start and watch turns and sessions, decide on approvals. No worker code."""

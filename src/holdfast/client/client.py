@@ -38,12 +38,13 @@ from holdfast.domain.approvals.approval import (
     Scope,
 )
 from holdfast.domain.base import describe_problems
+from holdfast.domain.turn.approval_view import ApprovalView, InboxView, drop_stale_editors, urgency_key
 from holdfast.domain.turn.ids import ID_MARK
-from holdfast.domain.turn.turn_io import TASK_QUEUE, TURN_WORKFLOW, TurnInput, check_input, check_outside, check_size
+from holdfast.domain.turn.turn_io import TASK_QUEUE, TurnInput, check_input, check_outside, check_size
+from holdfast.domain.turn.turn_view import TurnView
 from holdfast.domain.turn.update_bodies import DecisionResult
-from holdfast.domain.turn.views import ApprovalView, InboxView, TurnView, drop_stale_editors, urgency_key
 from holdfast.errors import BadInput, HoldfastError, PayloadUnreadable
-from holdfast.names import STATE_ATTRIBUTE
+from holdfast.names import STATE_ATTRIBUTE, TURN_WORKFLOW, TurnQuery
 from holdfast.util.text import shorten_text
 
 if TYPE_CHECKING:
@@ -208,11 +209,11 @@ class Holdfast:
         `decision_id`: decisions with the same id count once; None makes a new id.
         `seconds`: how long to wait for a worker.
 
-        Returns what the turn made of it. The decision is sent as an update. When the updates of the run are exhausted,
-        or no worker answers within `seconds`, it is sent as a signal and None is returned: it counts when a worker is
-        back.
+        Returns the status of the call after the decision. The decision is sent as an update. When the updates of the
+        run are exhausted, or no worker answers within `seconds`, it is sent as a signal and None is returned: it is
+        applied when a worker is back.
 
-        Raises DecisionRefused when the decision does not count (`code` says why), BadInput when it is not a valid
+        Raises DecisionRefused when the turn refuses the decision (`code` says why), BadInput when it is not a valid
         decision, TurnNotFound, and ServerUnavailable.
         """
         decision = await self.prepare_decision(
@@ -282,7 +283,7 @@ class Holdfast:
                 }
             )
         except ValidationError as error:
-            raise BadInput(f"this is not a decision: {describe_problems(error, 'decision')}") from error
+            raise BadInput(f"invalid decision: {describe_problems(error, 'decision')}") from error
         return self._signer.sign(decision) if self._signer else decision
 
     async def list_approvals(self) -> list[ApprovalView]:
@@ -313,7 +314,7 @@ class Holdfast:
         except RPCError as error:
             raise translate_error(error, "inbox") from error
         locked = next((error for error in unread.values() if isinstance(error, PayloadUnreadable)), None)
-        if locked and not items:  # one turn that we cannot read hides no other
+        if locked and not items:  # an unreadable turn must not hide the approvals of others
             raise locked
         return InboxView(
             approvals=tuple(sorted(drop_stale_editors(datetime.now(UTC), items), key=urgency_key)),
@@ -323,7 +324,7 @@ class Holdfast:
     async def _fetch_omitted(self, turn_id: str, known: set[str]) -> list[ApprovalView]:
         """Ask the turn for the pending approvals that its memo had no room for."""
         try:
-            view = await query_turn(self.client, turn_id, "view", result_type=TurnView, seconds=FETCH_SECONDS)
+            view = await query_turn(self.client, turn_id, TurnQuery.VIEW, result_type=TurnView, seconds=FETCH_SECONDS)
         except (RPCError, WorkflowQueryFailedError) as error:
             raise translate_error(error, turn_id) from error
         return [item for item in select_own_approvals(turn_id, view.approvals) if item.approval_id not in known]

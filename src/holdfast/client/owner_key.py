@@ -72,5 +72,5 @@ def find_owner_signer(settings: Settings) -> Signer | None:
 
 
 def _is_wanted(settings: Settings) -> bool:
-    """Whether the folder's key applies: not beside keys of approvers."""
+    """Is the key of the folder used? Not if any approver has a key."""
     return settings.decisions != "unsigned" and all(approver.key is None for approver in settings.approvers)

@@ -26,6 +26,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.domain.background_commands import BackgroundCommand
 from holdfast.domain.turn.activity_io import BackgroundCommands, LiveOutput, RunningCall
+from holdfast.names import BACKGROUND_ACTIVITY, OUTPUT_ACTIVITY
 
 T = TypeVar("T")
 
@@ -73,7 +74,7 @@ async def query_turn(
 
 
 def _is_being_retried(error: RPCError) -> bool:
-    """Whether the last workflow task failed. The server retries it by itself, which may help on a busy machine."""
+    """Has the last workflow task failed? The server retries it, so the query may succeed later."""
     return error.status is RPCStatusCode.FAILED_PRECONDITION and "Workflow Task in failed state" in error.message
 
 
@@ -87,7 +88,7 @@ async def fetch_output(client: Client, host: str, call: RunningCall) -> LiveOutp
     """
     with suppress(Exception):  # a server without standalone activities, or a worker that has just ended
         found = await build_bare_client(client).execute_activity(
-            "holdfast.output",
+            OUTPUT_ACTIVITY,
             call,
             id=f"holdfast-output-{uuid4().hex}",
             task_queue=host,
@@ -109,7 +110,7 @@ async def filter_running_commands(
         handles = tuple(one.handle for one in commands if one.host == host)
         with suppress(Exception):  # as above
             found = await build_bare_client(client).execute_activity(
-                "holdfast.background",
+                BACKGROUND_ACTIVITY,
                 BackgroundCommands(turn=turn, handles=handles),
                 id=f"holdfast-background-{uuid4().hex}",
                 task_queue=host,

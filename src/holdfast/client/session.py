@@ -27,7 +27,6 @@ from holdfast.domain.base import describe_problems
 from holdfast.domain.conversation.messages import ConversationMessage, ConversationPage, ModelChoice
 from holdfast.domain.modes import Confirming, Mode
 from holdfast.domain.session.session_io import (
-    SESSION_WORKFLOW,
     CloseSession,
     InterruptTurn,
     SendMessage,
@@ -42,9 +41,10 @@ from holdfast.domain.session.session_io import (
 )
 from holdfast.domain.turn.ids import parse_session_number
 from holdfast.domain.turn.turn_io import TurnLimits
+from holdfast.domain.turn.turn_view import TurnView
 from holdfast.domain.turn.update_bodies import GrantAddress
-from holdfast.domain.turn.views import TurnView
 from holdfast.errors import BadInput, HoldfastError, NoWorker, RequestRefused
+from holdfast.names import SESSION_WORKFLOW, SessionQuery, SessionUpdate
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -84,7 +84,7 @@ class Session(WorkflowConnection):
         limits: TurnLimits | None = None,
         confirm: Confirming = Confirming.POLICY,
     ) -> SendResult:
-        """Send a user's message and return which turn takes it up.
+        """Send a user's message, and return the id of the turn that reads it.
 
         `start`: creates the session with this input if it does not exist yet. `how`: what happens while a turn runs;
         the message waits for a turn of its own (`queue`), interrupts the turn (`interrupt`), or is read by its model
@@ -92,15 +92,16 @@ class Session(WorkflowConnection):
         same turn. `interactive`, `limits` and `confirm` apply to the turn that the message begins; `confirm` can only
         tighten. Raises BadInput for an invalid message, RequestRefused with the code `closed` for a closed session.
         """
-        said = {"message": message, "how": how, "by": by or self._actor_name, "id": message_id or uuid4().hex}
+        sender = {"by": by or self._actor_name, "id": message_id or uuid4().hex}
         try:
             body = SendMessage.model_validate(
-                {**said, "interactive": interactive, "limits": limits, "confirm": confirm}
+                {"message": message, "how": how, **sender}
+                | {"interactive": interactive, "limits": limits, "confirm": confirm}
             )
         except ValidationError as error:
             raise BadInput(f"invalid message: {describe_problems(error, 'message')}") from error
         if start is None:
-            return await self._send_update("send", body, SendResult, f"say-{body.id}")
+            return await self._send_update(SessionUpdate.SEND, body, SendResult, f"say-{body.id}")
         return await self._send_or_start(body, start)
 
     async def _send_or_start(self, body: SendMessage, start: SessionInput) -> SendResult:
@@ -136,7 +137,11 @@ class Session(WorkflowConnection):
         )
         try:
             sent: SendResult = await self._client.execute_update_with_start_workflow(
-                "send", body, start_workflow_operation=operation, id=f"say-{body.id}", result_type=SendResult
+                SessionUpdate.SEND,
+                body,
+                start_workflow_operation=operation,
+                id=f"say-{body.id}",
+                result_type=SendResult,
             )
         except RPCError as error:
             aborted = error.status is RPCStatusCode.UNAVAILABLE and "aborted" in error.message
@@ -148,30 +153,28 @@ class Session(WorkflowConnection):
         return sent
 
     async def withdraw(self, message_id: str, *, by: str | None = None) -> None:
-        """Withdraw a message that no turn has taken up. RequestRefused when a turn has."""
-        await self._send_update("withdraw", WithdrawMessage(id=message_id, by=by or self._actor_name), None)
+        """Withdraw a queued message. RequestRefused when a turn has read it."""
+        await self._send_update(SessionUpdate.WITHDRAW, WithdrawMessage(id=message_id, by=by or self._actor_name), None)
 
     async def interrupt(self, *, by: str | None = None) -> None:
         """Stop the running turn. Its calls are answered, and the session goes on. RequestRefused when no turn runs."""
-        await self._send_update("interrupt", InterruptTurn(by=by or self._actor_name), None)
+        await self._send_update(SessionUpdate.INTERRUPT, InterruptTurn(by=by or self._actor_name), None)
 
     async def close(self, *, now: bool = False, by: str | None = None) -> None:
         """Accept no more messages, and end after the queued ones. `now` stops the running turn and drops the queue."""
-        await self._send_update("close", CloseSession(by=by or self._actor_name, now=now), None)
+        await self._send_update(SessionUpdate.CLOSE, CloseSession(by=by or self._actor_name, now=now), None)
 
     async def configure(
         self, *, model: ModelChoice | None = None, mode: Mode | None = None, by: str | None = None
     ) -> None:
-        """Change the model and the mode of the next turns. The mode also changes in the running turn, which hands it
-        on.
-        """
-        wish = SessionChange(model=model, mode=mode, by=by or self._actor_name)
+        """Change model or mode for the next turns. A new mode applies to the running turn too."""
+        change = SessionChange(model=model, mode=mode, by=by or self._actor_name)
         if mode and (turn := await self.find_running_turn()):
             with suppress(RequestRefused):  # the turn has just ended
-                await turn.set_mode(mode, wish.by)
-                wish = wish.model_copy(update={"mode": None})
-        if wish.model or wish.mode:
-            await self._send_update("configure", wish, None)
+                await turn.set_mode(mode, change.by)
+                change = change.model_copy(update={"mode": None})
+        if change.model or change.mode:
+            await self._send_update(SessionUpdate.CONFIGURE, change, None)
 
     async def result(self) -> SessionResult:
         """Wait until the session ends and return its result."""
@@ -180,7 +183,7 @@ class Session(WorkflowConnection):
 
     async def find_running_turn(self) -> Turn | None:
         """Return the running turn, or None."""
-        turn_id = (await self._send_query("view", SessionView)).turn
+        turn_id = (await self._send_query(SessionQuery.VIEW, SessionView)).turn
         return self.get_turn(turn_id) if turn_id else None
 
     async def wait_for_turn(self, turn_id: str) -> Turn:
@@ -207,7 +210,7 @@ class Session(WorkflowConnection):
     async def fetch_view(self) -> SessionView:
         """Return the state of the session and what its running turn does."""
         description = await self._translate_errors(self._handle.describe())
-        view = await self._send_query("view", SessionView)
+        view = await self._send_query(SessionQuery.VIEW, SessionView)
         if description.status is not WorkflowExecutionStatus.RUNNING:
             return view.model_copy(update={"status": "closed", "doing": "closed", "turn": None})
         if view.turn is None:
@@ -221,7 +224,7 @@ class Session(WorkflowConnection):
         """Yield the messages of the conversation, after compaction; without those of the running turn."""
         after, epoch = 0, None
         while True:
-            page = await self._send_query("messages", ConversationPage, after, epoch)
+            page = await self._send_query(SessionQuery.MESSAGES, ConversationPage, after, epoch)
             for message in page.messages[max(0, after - page.start) :]:
                 yield message
             after, epoch = page.start + len(page.messages), page.epoch
@@ -235,13 +238,15 @@ class Session(WorkflowConnection):
                 return await turn.fetch_grants()
             except (NoWorker, HoldfastError):
                 pass
-        return await self._send_query("grants", tuple[Grant, ...])
+        return await self._send_query(SessionQuery.GRANTS, tuple[Grant, ...])
 
     async def revoke(self, grant_id: str, by: str | None = None) -> Grant:
         """Revoke a grant, in the running turn or in the session, and return it. RequestRefused when there is none."""
         if turn := await self.find_running_turn():
             return await turn.revoke(grant_id, by)
-        return await self._send_update("revoke", GrantAddress(grant=grant_id, by=by or get_login_name()), Grant)
+        return await self._send_update(
+            SessionUpdate.REVOKE, GrantAddress(grant=grant_id, by=by or get_login_name()), Grant
+        )
 
 
 def add_turn_view(view: SessionView, turn: TurnView) -> SessionView:

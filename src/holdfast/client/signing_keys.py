@@ -32,7 +32,7 @@ from holdfast.errors import BadInput
 from holdfast.util.text import shorten_text
 
 SIGNATURE_LIFETIME = timedelta(days=1)
-"""How long a signed `proceed_once` counts, so that one that is withheld or replayed later is worthless."""
+"""How long a signed `proceed_once` is valid. So one that is withheld and sent later is refused."""
 _LIMIT = 10_000
 """Bytes read of a key file; a key has 119."""
 
@@ -50,11 +50,11 @@ class Signer:
 
         BadInput when its fields cannot be written as canonical JSON.
         """
-        said: dict[str, object] = {"by": (self.vouches and decision.by) or self.name}
+        fields: dict[str, object] = {"by": (self.vouches and decision.by) or self.name}
         if decision.outcome is DecisionAction.PROCEED_ONCE and decision.expires is None:
-            said["expires"] = datetime.now(UTC) + SIGNATURE_LIFETIME
+            fields["expires"] = datetime.now(UTC) + SIGNATURE_LIFETIME
         try:
-            return sign_decision(decision.model_copy(update=said), self.key)
+            return sign_decision(decision.model_copy(update=fields), self.key)
         except (ValueError, OverflowError, RecursionError) as error:
             raise BadInput(f"the decision cannot be signed: {shorten_text(str(error), 200)}") from error
 

@@ -21,7 +21,7 @@ from holdfast.client.turn_reader import TurnReader
 from holdfast.client.workflow_connection import get_login_name
 from holdfast.domain.approvals.approval import ApprovalId, Decision
 from holdfast.domain.approvals.grants import Grant
-from holdfast.domain.base import Message, describe_problems
+from holdfast.domain.base import StrictData, describe_problems
 from holdfast.domain.calls.call import CallRequest
 from holdfast.domain.modes import Mode
 from holdfast.domain.turn.turn_io import BatchResult, check_batch, check_size
@@ -40,9 +40,10 @@ from holdfast.domain.turn.update_bodies import (
     SubmitResult,
 )
 from holdfast.errors import BadInput, DecisionRefused
+from holdfast.names import TurnSignal, TurnUpdate
 from holdfast.util.json_values import digest_canonical
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=StrictData)
 
 UPDATE_SECONDS = 5.0
 """How long a decision waits for the answer to its update before it is sent as a signal."""
@@ -73,7 +74,9 @@ class Turn(TurnReader):
         try:
             async with asyncio.timeout(seconds):
                 update_id = digest_canonical([decision.approval_id, decision.key])
-                taken = await self._handle.execute_update("decide", decision, id=update_id, result_type=DecisionResult)
+                taken = await self._handle.execute_update(
+                    TurnUpdate.DECIDE, decision, id=update_id, result_type=DecisionResult
+                )
                 return cast(DecisionResult, taken)
         except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
             pass
@@ -87,7 +90,7 @@ class Turn(TurnReader):
             if error.status not in TRY_SIGNAL:
                 raise translate_error(error, self.id) from error
         try:
-            await self._handle.signal("decide", decision)
+            await self._handle.signal(TurnSignal.DECIDE, decision)
         except Exception as error:
             raise translate_error(error, self.id) from error
         return None
@@ -100,7 +103,9 @@ class Turn(TurnReader):
         check_batch(tuple(calls))
         check_size(sum(len(call.model_dump_json()) for call in calls))
         update_id = f"submit-{key}" if key else None
-        return (await self._send_update("submit", SubmitBatch(calls=tuple(calls)), SubmitResult, update_id)).batch
+        return (
+            await self._send_update(TurnUpdate.SUBMIT, SubmitBatch(calls=tuple(calls)), SubmitResult, update_id)
+        ).batch
 
     async def add_calls(
         self,
@@ -122,7 +127,7 @@ class Turn(TurnReader):
         check_size(sum(len(call.model_dump_json()) for call in calls))
         place = {"stream": stream, "attempt": attempt, "at": at}
         body = _build_body(AddCalls, **place, calls=calls, complete=complete, reason=reason)
-        return await self._send_update("add_calls", body, AddCallsResult)
+        return await self._send_update(TurnUpdate.ADD_CALLS, body, AddCallsResult)
 
     async def interrupt(self, message: str, *, by: str | None = None) -> None:
         """Interrupt the turn with a user's message: tools that may be interrupted stop, and the turn goes on with it
@@ -133,50 +138,48 @@ class Turn(TurnReader):
         """
         body = _build_body(Interruption, message=message, by=by or get_login_name())
         await self._check_running()
-        await self._translate_errors(self._handle.signal("interrupt", body))
+        await self._translate_errors(self._handle.signal(TurnSignal.INTERRUPT, body))
 
     async def withdraw(self, batch_id: str) -> BatchResult:
         """Withdraw a queued batch, which then never starts, and return it. RequestRefused once it has started (S14)."""
-        return await self._send_update("withdraw", _build_body(BatchAddress, batch=batch_id), BatchResult)
+        return await self._send_update(TurnUpdate.WITHDRAW, _build_body(BatchAddress, batch=batch_id), BatchResult)
 
     async def set_mode(self, mode: Mode | str, by: str | None = None) -> Mode | None:
-        """Change how much proceeds without asking; pending calls are judged again (S27).
+        """Change the mode; pending calls are validated again (S27).
 
-        Returns the mode that applies, which the worker may restrict; None when no pending call was judged, so that it
-        is not known yet. Raises BadInput for an unknown mode.
+        Returns the mode that the worker permits; None when no call was validated, so that it is not known yet. Raises
+        BadInput for an unknown mode.
         """
         if mode not in list(Mode):
             raise BadInput(f"unknown mode {mode!r}: use {', '.join(list(Mode)[:-1])} or {list(Mode)[-1]}")
         return (
             await self._send_update(
-                "set_mode", _build_body(ModeChange, mode=Mode(mode), by=by or get_login_name()), SetModeResult
+                TurnUpdate.SET_MODE, _build_body(ModeChange, mode=Mode(mode), by=by or get_login_name()), SetModeResult
             )
         ).counts
 
     async def note_editing(self, approval_id: str, *, by: str | None = None, seconds: float = 900) -> None:
-        """Tell other viewers that `by` edits a pending approval for the next `seconds`; 0 says that the edit is
-        done.
-        """
+        """Show other viewers that `by` edits a pending approval for the next `seconds`; 0 ends that."""
         notice = _build_body(EditingNotice, approval_id=approval_id, by=by or get_login_name(), seconds=seconds)
-        await self._send_update("editing", notice, None)
+        await self._send_update(TurnUpdate.EDITING, notice, None)
 
     async def revoke(self, grant_id: str, by: str | None = None) -> Grant:
         """Revoke a grant of this turn and return it. RequestRefused when the turn has no grant with this id."""
         return await self._send_update(
-            "revoke", _build_body(GrantAddress, grant=grant_id, by=by or get_login_name()), Grant
+            TurnUpdate.REVOKE, _build_body(GrantAddress, grant=grant_id, by=by or get_login_name()), Grant
         )
 
     async def cancel_call(self, call_id: str, reason: str | None = None) -> None:
         """Cancel one call; its siblings go on. The model reads the `reason`."""
-        await self._send_update("cancel_call", _build_body(CallAddress, call=call_id, reason=reason), None)
+        await self._send_update(TurnUpdate.CANCEL_CALL, _build_body(CallAddress, call=call_id, reason=reason), None)
 
     async def cancel_batch(self, batch_id: str, reason: str | None = None) -> None:
         """Cancel every call of the running batch; the turn goes on. The model reads the `reason`."""
-        await self._send_update("cancel_batch", _build_body(BatchAddress, batch=batch_id, reason=reason), None)
+        await self._send_update(TurnUpdate.CANCEL_BATCH, _build_body(BatchAddress, batch=batch_id, reason=reason), None)
 
     async def finish(self) -> None:
         """End a turn that was started with `keep_open`, once its queue is empty."""
-        await self._send_update("finish", None, None)
+        await self._send_update(TurnUpdate.FINISH, None, None)
 
     async def cancel(self) -> None:
         """Cancel the turn: running calls are stopped and every call is answered; it ends with the status `cancelled`

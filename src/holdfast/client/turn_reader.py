@@ -26,11 +26,12 @@ from holdfast.domain.calls.events import Event, EventPage
 from holdfast.domain.content import Response
 from holdfast.domain.conversation.messages import Conversation
 from holdfast.domain.turn.activity_io import LiveOutput, RunningCall
+from holdfast.domain.turn.approval_view import ApprovalView, InboxSummary, drop_stale_editors
 from holdfast.domain.turn.carryover import EarlierRun
 from holdfast.domain.turn.turn_io import BatchResult, TurnResult
-from holdfast.domain.turn.views import ApprovalView, InboxSummary, TurnView, drop_stale_editors, shorten_result
+from holdfast.domain.turn.turn_view import TurnView, shorten_result
 from holdfast.errors import BadInput, DecisionRefused, HoldfastError, NoWorker, TurnNotFound
-from holdfast.names import MEMO_KEY, STATE_ATTRIBUTE
+from holdfast.names import MEMO_KEY, STATE_ATTRIBUTE, TurnQuery
 
 T = TypeVar("T")
 
@@ -50,7 +51,10 @@ class TurnReader(WorkflowConnection):
         """
         last = await self._fetch_last_result()
         try:
-            pages = [await self._send_query("batches", tuple[BatchResult, ...], run_id=run.run_id) for run in last.runs]
+            pages = [
+                await self._send_query(TurnQuery.BATCHES, tuple[BatchResult, ...], run_id=run.run_id)
+                for run in last.runs
+            ]
         except HoldfastError:
             return last.model_copy(update={"unread": last.runs})
         return last.model_copy(update={"batches": (*(batch for page in pages for batch in page), *last.batches)})
@@ -80,7 +84,7 @@ class TurnReader(WorkflowConnection):
         if description.status is not WorkflowExecutionStatus.RUNNING:
             ended = await self._build_ended_view(description.status)
             return await self._with_commands(ended) if live else ended
-        view = await self._send_query("view", TurnView)
+        view = await self._send_query(TurnQuery.VIEW, TurnView)
         own = select_own_approvals(self.id, view.approvals)
         view = view.model_copy(update={"approvals": drop_stale_editors(datetime.now(UTC), own)})
         if live:
@@ -114,7 +118,7 @@ class TurnReader(WorkflowConnection):
         """The result of an ended turn is in its history; its last view needs a worker and is empty without one."""
         result = await self._fetch_last_result() if status is WorkflowExecutionStatus.COMPLETED else None
         try:
-            view = await self._send_query("view", TurnView)
+            view = await self._send_query(TurnQuery.VIEW, TurnView)
         except (NoWorker, HoldfastError):
             view = TurnView(id=self.id, state="ended")
         if result is None:
@@ -130,10 +134,10 @@ class TurnReader(WorkflowConnection):
 
     async def fetch_events(self, after: int = 0) -> EventPage:
         """Return a page of events with a sequence number above `after`, oldest first."""
-        page = await self._send_query("events", EventPage, after)
+        page = await self._send_query(TurnQuery.EVENTS, EventPage, after)
         if page.earlier is None:
             return page
-        earlier = await self._send_query("events", EventPage, after, run_id=page.earlier)
+        earlier = await self._send_query(TurnQuery.EVENTS, EventPage, after, run_id=page.earlier)
         return earlier.model_copy(update={"more": True, "finished": False})
 
     async def fetch_call(self, call_id: str) -> Call:
@@ -142,7 +146,7 @@ class TurnReader(WorkflowConnection):
         HoldfastError when the shown arguments are not those that the digest of a pending call is over.
         """
         kind = cast("type[Call | None]", Call | None)
-        call = await self._query_runs("call", kind, call_id)
+        call = await self._query_runs(TurnQuery.CALL, kind, call_id)
         if call is None:
             raise BadInput(f"turn {self.id!r} has no call {call_id!r}")
         check_digest(call)
@@ -160,7 +164,7 @@ class TurnReader(WorkflowConnection):
     async def fetch_batch(self, batch_id: str) -> BatchResult:
         """Return one batch and the responses that it has so far. BadInput when the turn has no such batch."""
         kind = cast("type[BatchResult | None]", BatchResult | None)
-        batch = await self._query_runs("batch", kind, batch_id)
+        batch = await self._query_runs(TurnQuery.BATCH, kind, batch_id)
         if batch is None:
             raise BadInput(f"turn {self.id!r} has no batch {batch_id!r}")
         return batch
@@ -176,7 +180,7 @@ class TurnReader(WorkflowConnection):
                 answer = await self._send_query(query, kind, name, run_id=run_id)
                 if answer:
                     return answer
-            asked, self._runs = self._runs, await self._send_query("runs", tuple[EarlierRun, ...])
+            asked, self._runs = self._runs, await self._send_query(TurnQuery.RUNS, tuple[EarlierRun, ...])
             if asked == self._runs:
                 return cast(T, answer)
 
@@ -186,7 +190,7 @@ class TurnReader(WorkflowConnection):
         if not (number.isascii() and number.isdigit() and len(number) < 12):
             return [None]
         if not self._runs or int(number) > self._runs[-1].batches:  # one that continued meanwhile has another
-            self._runs = await self._send_query("runs", tuple[EarlierRun, ...])
+            self._runs = await self._send_query(TurnQuery.RUNS, tuple[EarlierRun, ...])
         first = next((place for place, run in enumerate(self._runs) if int(number) <= run.batches), None)
         ids = [run.run_id for run in self._runs]
         if first is None:
@@ -194,8 +198,8 @@ class TurnReader(WorkflowConnection):
         return [ids[first], *reversed(ids[:first]), *ids[first + 1 :], None]
 
     async def fetch_conversation(self) -> Conversation | None:
-        """Return what the turn's model is told and has replied, after compaction; None for a turn without a model."""
-        return await self._send_query("conversation", cast("type[Conversation | None]", Conversation | None))
+        """Return the conversation of the turn's model, after compaction; None for a turn without a model."""
+        return await self._send_query(TurnQuery.CONVERSATION, cast("type[Conversation | None]", Conversation | None))
 
     def watch(self, after: int = 0) -> AsyncIterator[WatchItem]:
         """Yield events with a sequence number above `after`, and live output, as they happen, until the turn ends.
@@ -220,14 +224,14 @@ class TurnReader(WorkflowConnection):
     async def _fetch_answers(self, call_id: str) -> tuple[Response, ...]:
         """A page of responses that begins with this call's. Repeated while the turn continues as new."""
         for _ in range(MAX_TRIES):
-            if found := await self._query_runs("answers", tuple[Response, ...], call_id):
+            if found := await self._query_runs(TurnQuery.ANSWERS, tuple[Response, ...], call_id):
                 return found
             await asyncio.sleep(RETRY_SECONDS)
         raise HoldfastError(f"no run of turn {self.id!r} has the answer to {call_id!r}")
 
     async def fetch_grants(self) -> tuple[Grant, ...]:
         """Return the grants that this turn holds."""
-        return await self._send_query("grants", tuple[Grant, ...])
+        return await self._send_query(TurnQuery.GRANTS, tuple[Grant, ...])
 
     async def fetch_digest(self, address: ApprovalId) -> str:
         """Return the digest of what a pending approval shows, from the memo or from the turn.
@@ -241,7 +245,7 @@ class TurnReader(WorkflowConnection):
         known = [item.digest for item in memo.approvals if item.approval_id == str(address)]
         if known:
             return known[0]
-        call = await self._send_query("call", cast("type[Call | None]", Call | None), address.call)
+        call = await self._send_query(TurnQuery.CALL, cast("type[Call | None]", Call | None), address.call)
         if call is None or call.approval_digest is None:
             raise DecisionRefused("unknown_approval", f"no pending approval {str(address)!r}: see `holdfast inbox`")
         return call.approval_digest
@@ -259,7 +263,7 @@ class TurnReader(WorkflowConnection):
 async def fetch_memo(client: Client, turn_id: str) -> InboxSummary:
     """Fetch a turn's memo and read from it which approvals are pending; see `read_memo`.
 
-    Where the server does not say, that counts like a memo that cannot be read.
+    An error of the server counts like a memo that cannot be read.
     """
     try:
         return await read_memo(await client.get_workflow_handle(turn_id).describe())
@@ -270,21 +274,20 @@ async def fetch_memo(client: Client, turn_id: str) -> InboxSummary:
 async def read_memo(found: WorkflowExecution) -> InboxSummary:
     """Read from a turn's memo which approvals are pending.
 
-    A memo that is missing or cannot be read counts as one pending approval of unknown content: the turn itself is then
-    asked.
+    A memo that is missing or cannot be read counts as one pending approval of unknown content: query the turn then.
     """
     if found.typed_search_attributes.get(STATE_ATTRIBUTE) != "awaiting_approval":  # the memo may be outdated
         return InboxSummary()
     try:
-        kept = InboxSummary.model_validate(await found.memo_value(MEMO_KEY))
+        memo = InboxSummary.model_validate(await found.memo_value(MEMO_KEY))
     except Exception:
         return InboxSummary(total=1)
-    own = select_own_approvals(found.id, kept.approvals)
-    return kept.model_copy(update={"approvals": own, "total": kept.total - len(kept.approvals) + len(own)})
+    own = select_own_approvals(found.id, memo.approvals)
+    return memo.model_copy(update={"approvals": own, "total": memo.total - len(memo.approvals) + len(own)})
 
 
 def check_digest(call: Call) -> None:
-    """Check that the shown arguments of a pending call are those its digest is over. HoldfastError when they are not.
+    """Check the digest of a pending call over its shown arguments. HoldfastError when it does not match.
 
     Anybody who can write to the namespace can answer queries in a turn's place.
     """

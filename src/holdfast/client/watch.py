@@ -1,4 +1,4 @@
-"""Watching a turn at no cost to its history: a long poll of the history says when to look, a query says what changed.
+"""Watching a turn without adding to its history: a long poll of the history waits for changes, a query reads them.
 
 Live output is not in the history; it is read from the heartbeats in `describe`, and only while a call runs. All
 watchers of one turn in a process share one feed, so the hundredth costs the server no more than the first.
@@ -22,6 +22,7 @@ from holdfast.client.queries import query_turn
 from holdfast.domain.calls.events import Event, EventPage
 from holdfast.domain.turn.activity_io import LiveOutput, is_model_call
 from holdfast.errors import NoWorker, PayloadUnreadable, TurnNotFound
+from holdfast.names import TurnQuery
 
 WatchItem = Event | LiveOutput
 
@@ -150,7 +151,7 @@ class _TurnFeed:
 
     @property
     def _is_live(self) -> bool:
-        """Whether a call runs or the model writes."""
+        """Does a call run, or the model write?"""
         return self._thinking or bool(self._executing)
 
     async def _fetch_news(self) -> bool:
@@ -182,7 +183,9 @@ class _TurnFeed:
 
     async def _ask_run(self, run_id: str | None) -> EventPage:
         after = len(self.events)
-        return await query_turn(self._client, self._handle.id, "events", after, result_type=EventPage, run_id=run_id)
+        return await query_turn(
+            self._client, self._handle.id, TurnQuery.EVENTS, after, result_type=EventPage, run_id=run_id
+        )
 
     def _note_event(self, event: Event) -> None:
         self.events.append(event)
@@ -204,8 +207,8 @@ class _TurnFeed:
             return
         for output in await read_live_outputs(self._client, description):
             known = self.outputs.get(output.call_id)
-            at_work = output.call_id in self._executing or (self._thinking and is_model_call(output.call_id))
-            if at_work and (known is None or known.total != output.total):
+            runs = output.call_id in self._executing or (self._thinking and is_model_call(output.call_id))
+            if runs and (known is None or known.total != output.total):
                 self.outputs[output.call_id] = output
                 self._notify_watchers()
 

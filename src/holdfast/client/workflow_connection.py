@@ -55,7 +55,7 @@ class WorkflowConnection:
         except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
             raise NoWorker(
                 f"no worker answered for {self.kind} {self.id!r}; "
-                "one that comes may still do it: look before you repeat it"
+                "a worker that starts later may still do it: check before you repeat it"
             ) from error
         except Exception as error:
             raise translate_error(error, self.id, self.kind) from error
@@ -64,7 +64,7 @@ class WorkflowConnection:
         try:
             return await query_turn(self._client, self.id, name, *args, result_type=result_type, run_id=run_id)
         except RPCError as error:
-            if error.status is RPCStatusCode.RESOURCE_EXHAUSTED:  # a task waits for a worker all the time
+            if error.status is RPCStatusCode.RESOURCE_EXHAUSTED:  # a workflow task waits for a worker
                 raise build_no_worker(self.id, self.kind) from error
             raise translate_error(error, self.id, self.kind) from error
         except Exception as error:

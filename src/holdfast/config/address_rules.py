@@ -1,6 +1,6 @@
-"""Which network addresses are open: every public one, and what a list allows. Nothing here connects.
+"""The network addresses that tools may connect to: every public one, and those of an allow-list. Nothing here connects.
 
-A url comes from a model, which may have read it on a page somebody else wrote. So only public addresses are open,
+A URL comes from a model, which may have read it on a page that a stranger wrote. So only public addresses are allowed,
 unless a person has listed others.
 """
 
@@ -42,7 +42,7 @@ _CLOSED_4 = tuple(
     )
 )
 _OPEN_6 = IPv6Network("2000::/3")
-"""The only part of IPv6 that is given out: the rest is local, multicast, reserved or not yet anything."""
+"""The only block of global IPv6 addresses: the rest is local, multicast, reserved or not assigned."""
 _CLOSED_6 = tuple(
     IPv6Network(block)
     for block in (
@@ -60,7 +60,7 @@ _PORT = re.compile(r"(?P<host>\[.*\]|[^:]*):(?P<port>[0-9]{1,5})")
 
 
 class AddressRefused(ValueError):
-    """A host is, or resolves to, an address that is not open."""
+    """A host is, or resolves to, an address that is not allowed."""
 
     def __init__(self, host: str) -> None:
         super().__init__(f"{host!r} leads to an address that is not public")
@@ -68,7 +68,7 @@ class AddressRefused(ValueError):
 
 
 class _AllowedTarget(NamedTuple):
-    """One thing that was allowed: a name or a block of addresses, at one port or at all of them."""
+    """An entry of an allow-list: a name or a block of addresses, at one port or at all ports."""
 
     what: str | Network
     port: int | None
@@ -80,10 +80,10 @@ class _AllowedTarget(NamedTuple):
 
 
 class AddressRules(Data):
-    """What is open: every public address, and what `allow` lists.
+    """The allowed addresses: every public one, and those that `allow` lists.
 
     An entry is a name ("wiki.example"), an address or a block of them ("10.0.0.0/8"), each with or without a port
-    ("127.0.0.1:8080", "[::1]:8080"). A name is allowed wherever it leads; a block whatever name leads into it.
+    ("127.0.0.1:8080", "[::1]:8080"). A name is allowed whatever it resolves to; a block whatever name resolves into it.
     """
 
     allow: tuple[str, ...] = ()
@@ -100,14 +100,14 @@ class AddressRules(Data):
         return tuple(_parse_entry(entry) for entry in self.allow)
 
     def check(self, host: str, addresses: Iterable[Address], port: int) -> None:
-        """Raise AddressRefused when any of a host's addresses is not open: we do not choose for it."""
+        """Raise AddressRefused when any of a host's addresses is not allowed."""
         name = host.rstrip(".").lower()
         for address in addresses:
             if not is_public(address) and not any(entry.covers_target(name, address, port) for entry in self._entries):
                 raise AddressRefused(host)
 
     def check_literal(self, host: str, port: int) -> None:
-        """The same for a host that is itself an address; names pass, for they are checked when connecting."""
+        """Check a host that is an address. Names pass, since `check` is called for them when they are resolved."""
         if address := parse_literal(host):
             self.check(host, (address,), port)
 
@@ -119,7 +119,7 @@ def _parse_entry(text: str) -> _AllowedTarget:
     found = _PORT.fullmatch(text)
     host, port = (found["host"], int(found["port"])) if found else (text, None)
     if port is not None and not 0 < port < 65_536:
-        raise ValueError(f"{text!r} names a port that cannot be")
+        raise ValueError(f"{text!r} has an invalid port")
     if (block := _parse_block(host[1:-1] if host.startswith("[") and host.endswith("]") else host)) is not None:
         return _AllowedTarget(block, port)
     return _AllowedTarget(_normalise_name(host), port)
@@ -133,7 +133,7 @@ def _parse_block(text: str) -> Network | None:
 
 
 def _normalise_name(text: str) -> str:
-    """A name as it travels: lower case, without the last dot, other scripts in their ASCII form."""
+    """Normalise a host name: lower case, without the last dot, other scripts as Punycode."""
     try:
         name = httpx2.URL(scheme="http", host=text.removesuffix(".")).raw_host.decode("ascii")
     except httpx2.InvalidURL:
@@ -144,7 +144,7 @@ def _normalise_name(text: str) -> str:
 
 
 def is_host(text: str) -> bool:
-    """Whether a text can be a host at all: a name or an address, without escapes, zones or anything clever."""
+    """Is this text a host name or an address, without escapes and zones?"""
     if ":" in text:
         return "%" not in text and _is_address(text)
     return len(text) < 255 and _NAME.fullmatch(text.removesuffix(".")) is not None
@@ -159,7 +159,7 @@ def _is_address(text: str) -> bool:
 
 
 def parse_literal(host: str) -> Address | None:
-    """The address a host spells out, also in the ways only resolvers still read: 2130706433, 0x7f.1, 127.1."""
+    """Parse a host that is an address, also in the forms that only resolvers read: 2130706433, 0x7f.1, 127.1."""
     spelled = host.rstrip(".")
     try:
         return ip_address(spelled) if ":" in spelled else IPv4Address(socket.inet_aton(spelled))
@@ -168,7 +168,7 @@ def parse_literal(host: str) -> Address | None:
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address belongs to the internet at large, whatever it is wrapped in."""
+    """Is this a public address? An IPv6 address that carries an IPv4 address is judged by that."""
     if isinstance(address, IPv4Address):
         return address.is_global and not any(address in block for block in _CLOSED_4)
     if any(address in block for block in _CARRIERS):

@@ -1,7 +1,7 @@
-"""Where a shared ledger is: an address of PostgreSQL, or `env:HOLDFAST_…`, a variable that holds one.
+"""The address of a shared ledger: a PostgreSQL address, or `env:HOLDFAST_…`, a variable that holds one.
 
-A password stands in no settings file, since those are shown, trusted and kept in repositories; and in no variable that
-commands of tools inherit. No message of ours repeats an address with its password (S45).
+A settings file never holds a password, since it is shown, trusted and stored in repositories; nor does a variable that
+commands of tools inherit. No error repeats an address with its password (S45).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _EXAMPLE = "postgresql://user@host/database"
 
 
 def check_ledger_address(text: str) -> str:
-    """A value of the settings file, as it is; ValueError with what is wrong, which never repeats the value."""
+    """Check a value of the settings file, and return it. The ValueError never repeats the value."""
     if text.startswith(VARIABLE_PREFIX):
         if not _VARIABLE_NAME.fullmatch(text.removeprefix(VARIABLE_PREFIX)):
             raise ValueError(
                 "must name a variable that begins with HOLDFAST_, as `env:HOLDFAST_LEDGER`: "
-                "only those are kept from commands"
+                "commands do not inherit such variables"
             )
         return text
     if _find_passwords(_parse_address(text)):
@@ -35,7 +35,7 @@ def check_ledger_address(text: str) -> str:
 
 
 def resolve_address(setting: str, environment: Mapping[str, str]) -> str:
-    """The address that a setting means, with its password. BadInput when there is none."""
+    """Return the address of a setting, with its password. BadInput when the variable is not set or invalid."""
     if not setting.startswith(VARIABLE_PREFIX):
         where, address = "the setting `ledger`", setting
     else:
@@ -51,26 +51,26 @@ def resolve_address(setting: str, environment: Mapping[str, str]) -> str:
 
 
 def format_address(address: str) -> str:
-    """An address for people: hosts and database, and neither user nor password nor options."""
+    """Format an address for people: hosts and database, without user, password and options."""
     parts = _parse_address(address)
     return f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def hide_passwords(text: str, address: str) -> str:
-    """Words of somebody else's, without the address's passwords, should they hold any."""
+    """Replace the passwords of an address in a text from elsewhere, such as a driver's error."""
     for secret in sorted(_find_passwords(_parse_address(address)), key=len, reverse=True):
         text = text.replace(secret, "…")
     return text
 
 
 def _parse_address(address: str) -> SplitResult:
-    """Strict: what is read as a password here must be what the driver reads as one."""
+    """Parse strictly, so that the driver finds no password where this finds none."""
     wrong = f"must be an address as {_EXAMPLE}, or `env:HOLDFAST_LEDGER`"
     if not address.isprintable() or " " in address or len(address) > _ADDRESS_LIMIT:
         raise ValueError(wrong)
     try:
         parts = urlsplit(address)
-    except ValueError:  # its words would repeat the address
+    except ValueError:  # its message would repeat the address
         raise ValueError(wrong) from None
     if parts.scheme not in ("postgresql", "postgres") or not address.startswith(f"{parts.scheme}://"):
         raise ValueError(wrong)
@@ -80,7 +80,7 @@ def _parse_address(address: str) -> SplitResult:
 
 
 def _is_escaped(parts: SplitResult) -> bool:
-    """Is every part what it seems to be? A password with a slash in it would be read as a host and a path."""
+    """Is every part escaped? A password with a bare slash would be read as a host and a path."""
     hosts = [_HOST_PATTERN.fullmatch(host) for host in parts.netloc.rpartition("@")[2].split(",")]
     ports = [int(host[2] or 0) for host in hosts if host]
     try:
@@ -92,9 +92,9 @@ def _is_escaped(parts: SplitResult) -> bool:
 
 
 def _find_passwords(parts: SplitResult) -> set[str]:
-    """Every password in it, as it is written and as it is meant."""
-    said = [parts.netloc.rpartition("@")[0].partition(":")[2]]
+    """Find every password in an address, escaped and unescaped."""
+    passwords = [parts.netloc.rpartition("@")[0].partition(":")[2]]
     for option in parts.query.split("&"):
         name, _, value = option.partition("=")
-        said += [value] if unquote_plus(name) in _SECRET_OPTIONS else []
-    return {form for secret in said for form in (secret, unquote(secret), unquote_plus(secret)) if form}
+        passwords += [value] if unquote_plus(name) in _SECRET_OPTIONS else []
+    return {form for secret in passwords for form in (secret, unquote(secret), unquote_plus(secret)) if form}

@@ -1,7 +1,7 @@
-"""Servers from the file that other programs read as well: `{"mcpServers": {NAME: {"command": …} or {"url": …}}}`.
+"""MCP servers from the file that other programs share: `{"mcpServers": {NAME: {"command": …} or {"url": …}}}`.
 
-Only what says how a server is reached, and what narrows it down, is taken from it, by the names that are in use for it.
-Whom to trust is for our own settings to say. A server that cannot be used is left out with its reason.
+Only how to reach a server, and which of its tools to include, is read from it; several spellings are accepted. Trust is
+set in `holdfast.toml` alone. A server that cannot be used is left out, with the reason.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _OBJECT_FIELDS = ("env", "headers")
 
 
 class ServerRefusal(NamedTuple):
-    """Why a file, or a server of it, is not used."""
+    """A file, or a server of it, that is not used, and the reason."""
 
     source: str
     reason: str
 
 
 def load_configured(settings: McpSettings) -> tuple[dict[str, McpServerSettings], list[ServerRefusal]]:
-    """Every server by its name, ours before those of files; and what is not used, with the reason."""
+    """Return every server by name, and the refused ones. A server of `holdfast.toml` overrides one of a file."""
     found: dict[str, McpServerSettings] = {}
     refused: list[ServerRefusal] = []
     for file in settings.files:
@@ -55,7 +55,7 @@ def load_configured(settings: McpSettings) -> tuple[dict[str, McpServerSettings]
                 refused.append(ServerRefusal(f"MCP server {name} of {file}", str(server)))
             elif name in found:
                 refused.append(
-                    ServerRefusal(f"MCP server {name} of {file}", "a file before this one has one of that name")
+                    ServerRefusal(f"MCP server {name} of {file}", "an earlier file has a server of that name")
                 )
             else:
                 found[name] = server
@@ -66,7 +66,9 @@ def load_configured(settings: McpSettings) -> tuple[dict[str, McpServerSettings]
             found[name] = _merge_settings(found[name], own)
         else:
             refused.append(
-                ServerRefusal(f"MCP server {name}", "it has no `command` or `url`, and no file has one so called")
+                ServerRefusal(
+                    f"MCP server {name}", "it has no `command` or `url`, and no file has a server of that name"
+                )
             )
     for name in list(found)[SERVERS_LIMIT:]:
         refused.append(ServerRefusal(f"MCP server {name}", f"at most {SERVERS_LIMIT} servers are connected"))
@@ -75,7 +77,7 @@ def load_configured(settings: McpSettings) -> tuple[dict[str, McpServerSettings]
 
 
 def _merge_settings(server: McpServerSettings, own: McpServerSettings) -> McpServerSettings:
-    """A file's server with what our settings say of it. Both narrow it: neither lets in what the other leaves out."""
+    """Apply the settings of `holdfast.toml` to a server of a file. A tool must pass the filters of both."""
     added = {name: getattr(own, name) for name in own.model_fields_set - {"folder"}}
     return server.model_copy(
         update={**added, "include": _merge_includes(server, own), "exclude": server.exclude + own.exclude}
@@ -83,7 +85,7 @@ def _merge_settings(server: McpServerSettings, own: McpServerSettings) -> McpSer
 
 
 def _merge_includes(server: McpServerSettings, own: McpServerSettings) -> tuple[str, ...]:
-    """What both include. A file includes tools by their names alone, so of these our patterns choose."""
+    """Combine both filters. A file includes tools by exact names; the patterns of `holdfast.toml` select from these."""
     if "include" not in server.model_fields_set:
         return own.include
     patterns = [Glob(pattern) for pattern in own.include]
@@ -92,7 +94,7 @@ def _merge_includes(server: McpServerSettings, own: McpServerSettings) -> tuple[
 
 
 def load_servers(file: Path) -> dict[str, McpServerSettings | BadInput]:
-    """The servers in a file, or why one is none; BadInput when the file is not one of servers."""
+    """Load the servers of a file; a BadInput in place of one that is invalid. Raises BadInput for an invalid file."""
     content = read_content(file)
     if content.problem:
         raise BadInput(content.problem)
@@ -109,12 +111,12 @@ def load_servers(file: Path) -> dict[str, McpServerSettings | BadInput]:
     for given, entry in _list_enabled(tables[0]):
         name = _INVALID_CHARACTERS.sub("-", given).strip("-")[:_NAME_LIMIT]
         known = found.get(name)
-        found[name or "?"] = BadInput("two servers would be called so") if known else _parse_server(name, entry, file)
+        found[name or "?"] = BadInput("two servers would have this name") if known else _parse_server(name, entry, file)
     return found
 
 
 def load_disabled(file: Path) -> set[str]:
-    """The servers that a file has and that are switched off there."""
+    """List the servers that a file switches off."""
     try:
         whole = json.loads(read_content(file).data.decode("utf-8-sig"))
         tables = [whole[key] for key in _TABLE_NAMES if isinstance(whole.get(key), dict)]
@@ -124,7 +126,7 @@ def load_disabled(file: Path) -> set[str]:
 
 
 class _DuplicateName(ValueError):
-    """A name that stands twice in one object."""
+    """A name occurs twice in one JSON object."""
 
 
 def _check_unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -154,9 +156,9 @@ def _parse_server(name: str, entry: Any, file: Path) -> McpServerSettings | BadI
         next((entry[key] for key in _URL_FIELDS if entry.get(key)), None),
     )
     if kind == "sse":
-        return BadInput('it has the type "sse", a transport that was given up: try its address for "http"')
+        return BadInput('it has the type "sse", which MCP has removed: try its address for "http"')
     if kind not in (None, "stdio", *_HTTP_TYPES):
-        return BadInput(f"its type is not known: {shorten_text(str(kind), 40)!r}")
+        return BadInput(f"unknown type {shorten_text(str(kind), 40)!r}")
     given = {key: entry[key] for key in _KEPT_FIELDS if entry.get(key)}
     if url:
         given = {"url": url, **{key: value for key, value in given.items() if key == "headers"}}
@@ -170,7 +172,7 @@ def _parse_server(name: str, entry: Any, file: Path) -> McpServerSettings | BadI
 
 
 def _explain_wrong(entry: Mapping[str, Any]) -> str | None:
-    """What is wrong with an entry, where it can be said better than by its types."""
+    """Describe what is wrong with an entry, where a better message than pydantic's is possible; else None."""
     for key in _LIST_FIELDS:
         if not _is_text_list(entry.get(key, [])):
             return f"`{key}` must be an array of texts"
@@ -194,7 +196,7 @@ def _is_text_list(value: Any) -> bool:
 
 
 def _describe_error(error: ValidationError) -> str:
-    """What is wrong, by our own names for it: the file may hold what is secret, and an error is told to everybody."""
+    """Describe an invalid entry without its values, which may be secret."""
     found = error.errors(include_input=False, include_url=False, include_context=False)
-    told = [f"`{item['loc'][0]}`: {item['msg']}" if item["loc"] else item["msg"] for item in found]
-    return "; ".join(told).replace("Value error, ", "")
+    described = [f"`{item['loc'][0]}`: {item['msg']}" if item["loc"] else item["msg"] for item in found]
+    return "; ".join(described).replace("Value error, ", "")

@@ -1,10 +1,10 @@
-"""Files that settings name and that decide what runs: rules, lists of servers, scripts, modules.
+"""Files that settings name and that decide what runs: policy files, lists of servers, scripts, modules.
 
-Who may change one of these decides what is allowed, or what runs at the next start. So their digests belong to the
-trust in the settings (`trust`), and no tool changes them unasked (`policy.protection.protected_files`).
+Whoever changes one of these decides what is allowed, or what runs at the next start. So their digests are part of the
+trust in the settings (`trust`), and tools change them only with an approval (`policy.protected_files`).
 
-A script is a word of a command that is a file; a program that is found on the search path is not, and neither is what
-the system brings along: it changes with every upgrade.
+A script is a word of a command that is a file. Programs on the search path and files of the system are not: they change
+with every upgrade.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CHUNK = 1_000_000
 
 @dataclass(frozen=True)
 class NamedFiles:
-    """Files by what is done with them. One that is read need not exist."""
+    """The named files: those that are read, which need not exist, and those that run."""
 
     read: tuple[Path, ...] = ()
     """Policy files and lists of servers."""
@@ -44,7 +44,7 @@ class NamedFiles:
 
 
 def find_named_files(settings: Configuration | Settings, folder: Path) -> NamedFiles:
-    """What the settings name. `folder` is that of the settings file, where modules are looked for."""
+    """Find the files that settings name. `folder` is that of the settings file; modules are looked up there too."""
     commands = [
         *((hook.command, hook.folder) for hook in settings.hooks),
         *((command, one.folder) for one in settings.discovery for command in (one.discovery_command, one.call_command)),
@@ -61,7 +61,7 @@ def find_named_files(settings: Configuration | Settings, folder: Path) -> NamedF
 
 
 def combine_digests(content: str, named: NamedFiles) -> str:
-    """One digest of a settings file, by that of its content, and of what it names."""
+    """Combine the digest of a settings file's content with those of the files that it names."""
     digests = named.digests
     return hashlib.sha256(json.dumps([content, digests]).encode()).hexdigest() if digests else content
 
@@ -78,7 +78,7 @@ def _list_servers(settings: Configuration | Settings) -> Iterator[tuple[Sequence
 
 
 def _find_scripts(words: Sequence[str], folder: Path) -> Iterator[Path]:
-    """The words that are files, as seen from where the command runs, also behind `--option=`; and `-m module`."""
+    """Find the words of a command that are files, also behind `--option=`, and the sources of `-m module`."""
     for word, before in zip(words, ("", *words), strict=False):
         for text in (word, word.partition("=")[2]):
             if text and (file := _find_file(folder, text)):
@@ -88,10 +88,7 @@ def _find_scripts(words: Sequence[str], folder: Path) -> Iterator[Path]:
 
 
 def _find_module(name: str, folder: Path) -> Iterator[Path]:
-    """The source of a module and of the packages that it is in: in the folder, or where Python finds it.
-
-    Nothing is imported.
-    """
+    """Find the source of a module and of its packages: in the folder, or where Python finds it. Imports nothing."""
     places = [folder]
     first, *rest = name.split(".")
     try:
@@ -120,7 +117,7 @@ def _is_system_file(file: Path) -> bool:
 
 
 def _digest_file(file: Path) -> str:
-    """Never waits: what is not a regular file has none."""
+    """SHA-256 of a regular file, else empty. Opening never blocks."""
     digest = hashlib.sha256()
     try:
         with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
@@ -134,5 +131,5 @@ def _digest_file(file: Path) -> str:
 
 
 def list_changed_files(before: dict[str, str], after: dict[str, str]) -> Iterable[str]:
-    """The files that are not as they were."""
+    """List the files whose digests differ."""
     return (file for file in sorted(before.keys() | after.keys()) if before.get(file) != after.get(file))

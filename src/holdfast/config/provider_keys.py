@@ -1,12 +1,12 @@
-"""Variables of the environment that no command inherits: our own, and those that hold the keys of models' providers.
+"""Environment variables that no command inherits: Holdfast's own, and those with keys of model providers.
 
-A worker has the latter to ask models, and for nothing else: none of them is in an error.
+A worker needs the keys only to ask models. Errors never contain their values.
 """
 
 from __future__ import annotations
 
 OUR_PREFIXES = ("TEMPORAL_", "HOLDFAST_", "OTEL_EXPORTER_")
-"""How our own begin: they may hold our credentials, and those for our traces."""
+"""The prefixes of Holdfast's own variables: they may hold credentials of Temporal and of the trace collector."""
 _PROVIDERS = """
 ALIBABA ANTHROPIC AZURE_OPENAI AZURE_VOICELIVE CEREBRAS CO CRUSOE DASHSCOPE DEEPSEEK ELEVENLABS FIREWORKS GEMINI
 GITHUB GITHUB_COPILOT GOOGLE GROQ META MISTRAL MOONSHOTAI NEBIUS OLLAMA OPENAI OPENROUTER OVHCLOUD PAIG

@@ -1,7 +1,6 @@
-"""The settings file `holdfast.toml`: what may stand in it, with defaults for all of it (docs/reference/settings.md).
+"""The schema of the settings file `holdfast.toml`, with all defaults (docs/reference/settings.md). Frozen data.
 
-Frozen data. Where the file comes from and whether it counts is in `trust`; what the environment and the command line
-say besides is in `settings`.
+`trust` finds the file and decides whether to use it; `settings` adds the environment and the command line.
 """
 
 from __future__ import annotations
@@ -51,48 +50,48 @@ from holdfast.config.types import (
     check_web_address,
 )
 from holdfast.domain.approvals.approval import Approver
-from holdfast.domain.base import Message
+from holdfast.domain.base import StrictData
 from holdfast.domain.calls.tool import Effect
 from holdfast.domain.content import OUTPUT_LIMIT
 from holdfast.domain.modes import Confirming, Mode
 
 
-class ShellSettings(Message):
-    """What commands get: variables beside or instead of the worker's own, limits, and perhaps a sandbox."""
+class ShellSettings(StrictData):
+    """`[tools.shell]`: the environment, limits and sandbox of shell commands."""
 
     environment: Environment = Field(default_factory=dict)
     inherit_environment: Flag = True
     timeout_seconds: Limit = 600
     lease_seconds: Annotated[float, Field(strict=True, ge=5, le=86_400)] = 120
-    """How long a command goes on without any worker."""
+    """How long a command runs on when no worker is there."""
     background: Literal["session", "turn", "detached", "off"] = "session"
-    """What ends a background command, beside its own end; `off`: there are none."""
+    """When a background command is stopped: with its session, with its turn, or never. `off` forbids them."""
     background_commands: Annotated[int, Field(strict=True, ge=1, le=1_000)] = 10
-    """At once, in one session."""
+    """The number of background commands that run at once in a session."""
     background_seconds: Annotated[float, Field(strict=True, ge=1, le=30 * 86_400)] = 86_400
-    """How long one may run."""
+    """The time limit of a background command."""
     sandbox: Literal["none", "bwrap"] = "none"
     network: Flag = False
-    """Of a command in a sandbox."""
+    """May a command in a sandbox use the network?"""
 
     @model_validator(mode="after")
     def _check_network(self) -> ShellSettings:
         if self.network and self.sandbox == "none":
             raise ValueError(
-                "has `network = true`, which is for a `sandbox`: without one nothing keeps commands from it"
+                "has `network = true`, which needs a `sandbox`: without one, commands can always use the network"
             )
         return self
 
 
-class FetchSettings(Message):
-    """Private hosts that may be fetched all the same, and how much of an answer is read."""
+class FetchSettings(StrictData):
+    """`[tools.fetch]`: the private hosts that may be fetched, and the limit of an answer in bytes."""
 
     allow: tuple[Annotated[str, AfterValidator(check_destination)], ...] = ()
     max_bytes: Annotated[int, Field(strict=True, ge=1, le=1_000_000_000)] = 5_000_000
 
 
-class ToolSettings(Message):
-    """Which tools there are, and how the built-in ones behave."""
+class ToolSettings(StrictData):
+    """`[tools]`: the sources of tools, and the settings of built-in ones."""
 
     modules: tuple[Annotated[str, AfterValidator(check_reference)], ...] = ()
     entry_points: Flag = True
@@ -102,7 +101,7 @@ class ToolSettings(Message):
 
 
 class DiscoverySettings(BesideTheFile):
-    """A command that declares tools, and one that calls them."""
+    """`[[discovery]]`: a command that declares tools, and one that calls them."""
 
     name: Name
     discovery_command: Command
@@ -119,23 +118,23 @@ class DiscoverySettings(BesideTheFile):
 
 
 class When(StrEnum):
-    """When a hook is asked: before a call may run, or after it ran."""
+    """When a hook runs: before a call, or after it."""
 
     BEFORE = "before"
     AFTER = "after"
 
 
 class OnFailure(StrEnum):
-    """What it means when a hook fails."""
+    """What happens when a hook fails."""
 
     DENY = "deny"
-    """Before a call: it does not run. After it: its result is withheld."""
+    """Before a call, the call is denied. After it, its result is withheld."""
     IGNORE = "ignore"
-    """As if the hook were not there."""
+    """The hook has no effect."""
 
 
-class HookTraits(Message):
-    """When a hook is asked, about which tools, and what it means when it fails."""
+class HookTraits(StrictData):
+    """When a hook runs, for which tools, and what happens when it fails."""
 
     when: When
     tools: Annotated[
@@ -146,7 +145,7 @@ class HookTraits(Message):
 
 
 class HookSettings(HookTraits, BesideTheFile):
-    """A hook: a command, or a function of a module."""
+    """`[[hooks]]`: a hook that is a command, or a function of a module."""
 
     name: Name
     command: Command | None = None
@@ -168,7 +167,7 @@ class HookSettings(HookTraits, BesideTheFile):
 
 
 class ApproverSettings(Approver):
-    """Somebody who may decide, with a name and a key that nobody else has."""
+    """`[[approvers]]`: a person or a gateway who may decide, with a unique name and key."""
 
     name: Annotated[str, AfterValidator(check_person_name)]
     key: Annotated[str, AfterValidator(check_public_key)] | None = None
@@ -193,26 +192,26 @@ class ApproverSettings(Approver):
     @model_validator(mode="after")
     def _check_vouching(self) -> ApproverSettings:
         if self.is_for_anyone:
-            raise ValueError(f"cannot be called {self.name!r}: that name is the data folder's own key's")
+            raise ValueError(f"cannot be called {self.name!r}: that name belongs to the key of the data folder")
         if self.vouches and self.key is None:
-            raise ValueError("vouches, and has no `key` to do it with")
+            raise ValueError("has `vouches = true`, and needs a `key` for it")
         return self
 
 
-class McpOauthSettings(Message):
-    """OAuth with a server, where `holdfast mcp login` needs to be told something, or is not needed."""
+class McpOauthSettings(StrictData):
+    """`[mcp.servers.NAME.oauth]`: OAuth settings that `holdfast mcp login` cannot find out, or that replace a login."""
 
     grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
-    """A person logs in once, or the worker has credentials of its own."""
+    """A person logs in once, or the worker uses credentials of its own."""
     client_id: NonEmpty | None = None
-    """As whom we are known there; registered at each login when left out."""
+    """The OAuth client id. Without one, each login registers a client."""
     client_secret: Annotated[NonEmpty, AfterValidator(check_secret_reference)] | None = None
     issuer: Annotated[str, AfterValidator(check_web_address)] | None = None
-    """The authorization server that knows this client: its secret goes nowhere else."""
+    """The authorization server of this client. The secret is sent to no other."""
     scopes: tuple[NonEmpty, ...] = ()
-    """What is asked for; else what the server says."""
+    """The requested scopes; by default those that the server names."""
     redirect_port: Annotated[int, Field(strict=True, ge=0, le=65_535)] = 0
-    """Where a login is answered, on this machine; 0 is any that is free."""
+    """The local port for the redirect of a login; 0 for any free one."""
 
     @model_validator(mode="after")
     def _check_complete(self) -> McpOauthSettings:
@@ -220,19 +219,19 @@ class McpOauthSettings(Message):
             raise ValueError('has `grant = "client_credentials"`, and needs `client_id` and `client_secret` for it')
         if self.client_secret and not (self.client_id and self.issuer):
             raise ValueError(
-                "has a `client_secret`, and needs `client_id` and `issuer`: whose it is, and who may see it"
+                "has a `client_secret`, and needs `client_id` and `issuer`: the client, and the server that may get it"
             )
         return self
 
 
 class McpServerSettings(BesideTheFile):
-    """An MCP server: a command to start, or a URL to reach. One with neither adds to a server of `files`."""
+    """`[mcp.servers.NAME]`: an MCP server with a command or a URL. One with neither adds to a server of `files`."""
 
     command: NonEmpty | None = None
     args: tuple[Word, ...] = ()
     env: Environment = Field(default_factory=dict)
     cwd: SettingPath | None = None
-    """Where the command runs; in the file's folder when left out."""
+    """The working folder of the command; by default the folder of the file."""
     url: Annotated[str, AfterValidator(check_web_address)] | None = None
     headers: Mapping[Header, Word] = Field(default_factory=dict)
     oauth: McpOauthSettings | None = None
@@ -241,13 +240,13 @@ class McpServerSettings(BesideTheFile):
     )
     exclude: tuple[Annotated[NonEmpty, AfterValidator(check_glob)], ...] = ()
     trust: Flag = False
-    """Is what it says of its tools' effects true?"""
+    """Trust the server's own hints about the effects of its tools?"""
     effects: Mapping[NonEmpty, Effect] = Field(default_factory=dict)
-    """Of its tools, by the names that the server has for them, whatever it says itself."""
+    """The effects of its tools, by their names on the server. They override the server's hints."""
     timeout_seconds: Limit = 300
-    """Of one call."""
+    """The time limit of one call."""
     start_seconds: Annotated[float, Field(strict=True, ge=1, le=300)] = 30
-    """Until it is connected and has listed its tools."""
+    """The time limit for connecting and listing the tools."""
 
     @model_validator(mode="after")
     def _check_one_way(self, info: ValidationInfo) -> McpServerSettings:
@@ -260,12 +259,12 @@ class McpServerSettings(BesideTheFile):
         if self.command and (self.headers or self.oauth):
             raise ValueError("has a `command`: `headers` and `oauth` are for a `url`")
         if self.oauth and any(name.lower() == "authorization" for name in self.headers):
-            raise ValueError("has an Authorization header and `oauth`, which are two ways: leave one out")
+            raise ValueError("has an Authorization header and `oauth`: leave one out")
         return self
 
 
-class McpSettings(Message):
-    """MCP servers by name: those of files that other programs read too, and our own."""
+class McpSettings(StrictData):
+    """`[mcp]`: MCP servers by name, and files with servers that other programs share."""
 
     files: tuple[SettingPath, ...] = ()
     servers: Mapping[Name, McpServerSettings] = Field(default_factory=dict)
@@ -281,75 +280,75 @@ class McpSettings(Message):
 MediaKind = Literal["image", "document", "audio"]
 
 
-class ModelServerSettings(Message):
-    """A server of models at an address of yours, that speaks as a provider does."""
+class ModelServerSettings(StrictData):
+    """`[models.servers.NAME]`: a model server at your own address, with the API of a provider."""
 
     url: Annotated[str, AfterValidator(check_plain_web_address)]
     speaks: Literal["openai", "anthropic"] = "openai"
     key: Annotated[NonEmpty, AfterValidator(check_variable_reference)] | None = None
-    """By reference to the worker's environment; without one nothing secret is sent."""
+    """The API key, as a reference to a variable of the worker's environment; None sends none."""
     window: int | None = Field(default=None, ge=1_000, le=100_000_000)
-    """Tokens that its models can read at once."""
+    """The size of the context window of its models in tokens."""
 
     @property
     def key_variable(self) -> str | None:
-        """The variable that holds its key."""
+        """The variable that holds the key."""
         return self.key[2:-1] if self.key else None
 
 
-class ModelsSettings(Message):
-    """Which models turns may ask, and servers beside those of the providers."""
+class ModelsSettings(StrictData):
+    """`[models]`: the models that turns may use, and model servers of your own."""
 
     default: NonEmpty | None = None
-    """What `holdfast chat` and `holdfast run` ask when nothing else is said."""
+    """The model of `holdfast chat` and `holdfast run` without `--model`."""
     allow: Annotated[tuple[Annotated[NonEmpty, AfterValidator(check_glob)], ...], AfterValidator(check_not_empty)] = (
         "*",
     )
     takes: Mapping[Annotated[NonEmpty, AfterValidator(check_glob)], tuple[MediaKind, ...]] = Field(default_factory=dict)
-    """What models of these names are shown of what tools give beside text. The first that matches counts; without one
-    a provider's model takes what its package knows, and a model of a server of yours nothing."""
+    """The kinds of media that models get from tools, by patterns of model names. The first match applies. Without one,
+    a provider's model gets what its package knows it takes, and a model of your own server gets none."""
     servers: Mapping[Name, ModelServerSettings] = Field(default_factory=dict)
 
     @property
     def key_variables(self) -> tuple[str, ...]:
-        """The variables that hold the servers' keys."""
+        """The variables that hold the keys of the servers."""
         return tuple(server.key_variable for server in self.servers.values() if server.key_variable)
 
 
-class GatewaySettings(Message):
-    """Where the HTTP endpoint listens, and the names it answers to beside that one."""
+class GatewaySettings(StrictData):
+    """`[gateway]`: the address of the HTTP endpoint, and further host names that it answers to."""
 
     host: Annotated[NonEmpty, AfterValidator(check_host_name)] = "127.0.0.1"
     port: Annotated[int, Field(strict=True, ge=0, le=65_535)] = 8234
-    """0 is any that is free."""
+    """0 for any free port."""
     names: tuple[Annotated[NonEmpty, AfterValidator(check_host_name)], ...] = ()
-    """Of a proxy in front of it that passes on the name it was called by."""
+    """The host names of a reverse proxy that passes on the Host header."""
 
 
-class WorkerSettings(Message):
-    """How a worker is asked how it is, and how long it takes to end."""
+class WorkerSettings(StrictData):
+    """`[worker]`: health checks, shutdown and heartbeats of a worker."""
 
     health: Annotated[str, AfterValidator(check_listen_address)] | None = None
-    """Where probes ask it: host:port."""
+    """The address for health probes: host:port."""
     grace_seconds: Annotated[float, Field(strict=True, ge=0, le=86_400)] | None = None
-    """What running calls get to finish by themselves when it ends; None for a few seconds."""
+    """The time that running calls get to finish at shutdown; None for a few seconds."""
     heartbeat_seconds: Annotated[float, Field(strict=True, ge=0.2, le=8)] = 0.2
-    """At most how often it tells the server of a running call, and hears whether to stop it."""
+    """The shortest interval between two heartbeats of a call. A stop reaches a call with a heartbeat."""
 
 
-class LimitSettings(Message):
-    """How much is taken in at once."""
+class LimitSettings(StrictData):
+    """`[limits]`: the limits of outputs and of concurrency."""
 
     output_characters: Annotated[int, Field(strict=True, ge=1_000, le=1_000_000)] = OUTPUT_LIMIT
-    """Of a result, that reach the model."""
+    """Characters of a result that reach the model."""
     concurrent_calls: Annotated[int, Field(strict=True, ge=1, le=1_000)] = 100
-    """Per worker."""
+    """Calls that run at once on a worker."""
     saved_output_bytes: Annotated[int, Field(strict=True, ge=1, le=10**15)] = 5_000_000_000
-    """Of one whole output, kept on disk."""
+    """Bytes of one whole output on disk."""
 
 
-class Configuration(Message):
-    """The whole file. None where it says nothing and the environment or a default decides."""
+class Configuration(StrictData):
+    """The whole settings file. None: the environment or a default decides."""
 
     workspace: SettingPath | None = None
     data: SettingPath | None = None
@@ -357,9 +356,9 @@ class Configuration(Message):
     policy: tuple[SettingPath, ...] = ()
     modes: Annotated[tuple[Mode, ...], AfterValidator(check_not_empty)] | None = None
     confirm: Confirming = Confirming.POLICY
-    """Of all turns: which calls are asked about. A turn may want more of them."""
+    """Which calls of all turns need an approval. A turn may require more."""
     yolo_asks: Flag = True
-    """Does mode `yolo` ask about commands that destroy or cannot be read, and about tools that say they destroy?"""
+    """Does mode `yolo` ask about destructive or unreadable commands, and about destructive tools?"""
     hook_entry_points: Flag = True
     hooks: tuple[HookSettings, ...] = ()
     approvers: tuple[ApproverSettings, ...] = ()
@@ -380,5 +379,5 @@ class Configuration(Message):
 
 
 def parse_configuration(content: FileContent) -> Document[Configuration]:
-    """Check a settings file. Relative paths count from the folder where it is."""
+    """Parse and validate a settings file. Relative paths are relative to its folder."""
     return parse_document(content, Configuration, {"folder": content.file.parent, "names": {}})

@@ -1,11 +1,10 @@
 """The tables `[storage]`, `[encryption]`, `[telemetry]` and `[deployment]` of `holdfast.toml`.
 
-Credentials are the environment's, as the libraries of either cloud know them; none stand here.
+The file holds no keys and no credentials, since it is shown and shared. The libraries of the clouds read their
+credentials from the environment.
 
-Never a key itself: the file is shown and kept about.
-
-Without a build a worker has no version, and takes up whatever there is. With one, a turn stays with the version that it
-began on. docs/how-to/upgrading.md tells both ways.
+A worker without a build has no version, and runs any turn. With a build, a turn stays with the version on which it
+started (docs/how-to/upgrading.md).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from holdfast.config.types import (
     check_plain_web_address,
     check_unique,
 )
-from holdfast.domain.base import Message
+from holdfast.domain.base import StrictData
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
 _PREFIX = re.compile(r"[A-Za-z0-9!_.*'()-]+(/[A-Za-z0-9!_.*'()-]+)*/?")
@@ -58,36 +57,36 @@ Bucket = Annotated[NonEmpty, AfterValidator(_check_bucket)]
 Prefix = Annotated[NonEmpty, AfterValidator(_check_prefix)]
 
 
-class BucketSettings(Message):
-    """A bucket: where objects are written and read, and where they were before."""
+class BucketSettings(StrictData):
+    """A bucket for payloads, and former buckets to read from."""
 
     bucket: Bucket
     prefix: Prefix | None = None
-    """Before every object's name, for a bucket that holds other things too."""
+    """The prefix of every object's name, for a bucket that holds other objects too."""
     formerly: tuple[Bucket, ...] = ()
-    """Buckets that old references name; they are only read."""
+    """The buckets of old references, which are only read."""
 
     @property
     def bucket_names(self) -> frozenset[str]:
-        """All that a reference may name."""
+        """The buckets that a reference may name."""
         return frozenset((self.bucket, *self.formerly))
 
 
 class S3Settings(BucketSettings):
-    """A bucket of S3, or of something that speaks as S3 does."""
+    """A bucket of S3, or of a store with the same API."""
 
     region: NonEmpty | None = None
-    """Else AWS_REGION, or what AWS's own files say."""
+    """The region; by default AWS_REGION, or that of AWS's own files."""
     endpoint: Annotated[str, AfterValidator(check_plain_web_address)] | None = None
-    """Of a store that is not AWS's."""
+    """The address of a store other than AWS."""
 
 
 class GcsSettings(BucketSettings):
     """A bucket of Google Cloud Storage."""
 
 
-class StorageSettings(Message):
-    """Which store is written to. Every store that is told of here is read from; the data folder's always is."""
+class StorageSettings(StrictData):
+    """`[storage]`: the store for new payloads. Every store that is configured is read, and so is the data folder."""
 
     kind: Literal["files", "s3", "gcs"] = "files"
     s3: S3Settings | None = None
@@ -101,7 +100,7 @@ class StorageSettings(Message):
 
     @property
     def secret_variables(self) -> tuple[str, ...]:
-        """Variables with our credentials: no command inherits them."""
+        """The variables with the stores' credentials, which no command inherits."""
         return (*(S3_SECRETS if self.s3 else ()), *(GCS_SECRETS if self.gcs else ()))
 
 
@@ -109,27 +108,27 @@ _VARIABLE = re.compile(r"HOLDFAST_[A-Za-z0-9_]+")
 
 
 def _check_variable_name(text: str) -> str:
-    """Text that may be a key is not repeated by a complaint about it, and so not by this one either."""
+    """Check the name of a variable. The error does not repeat the text, which may be a key."""
     if not _VARIABLE.fullmatch(text):
         raise ValueError(
             "must be the name of a variable that begins with HOLDFAST_, as `HOLDFAST_ENCRYPTION_KEY`: "
-            "only those are kept from commands"
+            "commands do not inherit such variables"
         )
     return text
 
 
 class KeySettings(BesideTheFile):
-    """A key: its id, which stands beside everything it encrypts, and where it comes from."""
+    """`[[encryption.keys]]`: a key by its id, which everything encrypted with it names, and its source."""
 
     id: Name
     env: Annotated[str, AfterValidator(_check_variable_name)] | None = None
-    """A variable of the environment that holds it."""
+    """The environment variable that holds the key."""
     file: SettingPath | None = None
-    """A file that holds it, for its owner alone."""
+    """The file that holds the key, readable by its owner alone."""
     command: Command | None = None
-    """A program that prints it."""
+    """The command that prints the key."""
     timeout_seconds: Annotated[float, Field(strict=True, ge=1, le=300)] = 10
-    """Of the command."""
+    """The time limit of the command."""
 
     @field_validator("id")
     @classmethod
@@ -145,14 +144,14 @@ class KeySettings(BesideTheFile):
         return self
 
 
-class EncryptionSettings(Message):
-    """The keys: the first is written with, all of them are read with. None, and nothing is encrypted."""
+class EncryptionSettings(StrictData):
+    """`[encryption]`: the keys. The first one encrypts, all of them decrypt; without keys nothing is encrypted."""
 
     keys: tuple[KeySettings, ...] = ()
     plain: Literal["accept", "refuse"] = "accept"
-    """What becomes of payloads that are not encrypted."""
+    """Accept or refuse payloads that are not encrypted."""
     retired: tuple[Name, ...] = ()
-    """Ids of keys that are over, and that nobody waits for any more."""
+    """The ids of keys that no longer exist: payloads under them become unreadable, instead of waiting for the key."""
 
     @model_validator(mode="after")
     def _check_over(self) -> EncryptionSettings:
@@ -163,12 +162,12 @@ class EncryptionSettings(Message):
     @model_validator(mode="after")
     def _check_refusal(self) -> EncryptionSettings:
         if self.plain == "refuse" and not self.keys:
-            raise ValueError('has `plain = "refuse"`, and no `keys` that anything could be encrypted with')
+            raise ValueError('has `plain = "refuse"`, and needs `keys` to encrypt with')
         return self
 
 
 def check_listening_address(text: str) -> str:
-    """Where something listens: an address and a port."""
+    """Check an IP address and a port to listen at, and return it."""
     host, _, port = text.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     is_address = re.fullmatch(r"\d{1,3}(\.\d{1,3}){3}", bare) and all(int(part) < 256 for part in bare.split("."))
@@ -178,13 +177,13 @@ def check_listening_address(text: str) -> str:
     return text
 
 
-class TelemetrySettings(Message):
-    """Traces, metrics and logs. None of them holds what calls are given or give back, unless `content` says so."""
+class TelemetrySettings(StrictData):
+    """`[telemetry]`: traces, metrics and logs. They hold no arguments and results of calls, unless `content` is set."""
 
     traces: Literal["none", "otlp"] = "none"
-    """Where to, and with which credentials, is in OpenTelemetry's own variables: OTEL_EXPORTER_OTLP_ENDPOINT …"""
+    """The collector and its credentials are set in OpenTelemetry's own variables: OTEL_EXPORTER_OTLP_ENDPOINT …"""
     metrics: Annotated[str, AfterValidator(check_listening_address)] | None = None
-    """Where a worker answers Prometheus."""
+    """The address at which a worker serves metrics to Prometheus."""
     logs: Literal["text", "json"] = "text"
     content: Annotated[bool, Field(strict=True)] = False
     """May logs and traces hold titles, reasons and the texts of exceptions? They may quote arguments and output."""
@@ -196,21 +195,21 @@ _BUILD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@-]{0,127}")
 
 
 def check_deployment_name(text: str) -> str:
-    """A name that Temporal takes: it writes versions as `name.build` and as `name:build`."""
+    """Check the name of a deployment. Temporal writes versions as `name.build` and as `name:build`."""
     if not _NAME.fullmatch(text):
         raise ValueError("must be 1 to 80 letters, digits, `_` or `-`, a letter or a digit first")
     return text
 
 
 def check_build_name(text: str) -> str:
-    """A build that Temporal takes, and that can stand in a command without quotes."""
+    """Check a build: Temporal accepts it, and a shell needs no quotes for it."""
     if not _BUILD.fullmatch(text):
         raise ValueError("must be 1 to 128 letters, digits, `.`, `_`, `+`, `@` or `-`, a letter or a digit first")
     return text
 
 
-class DeploymentSettings(Message):
-    """The deployment that a worker belongs to, and its version there."""
+class DeploymentSettings(StrictData):
+    """`[deployment]`: the worker deployment of this process, and its build."""
 
     name: Annotated[str, AfterValidator(check_deployment_name)] = DEFAULT_NAME
     build: Annotated[str, AfterValidator(check_build_name)] | None = None

@@ -1,21 +1,21 @@
-"""Where Holdfast keeps things, where its tools work, and what the settings file says besides.
+"""The settings of a process: data folder, workspace, task queue, and everything of the settings file.
 
     HOLDFAST_DATA        server database, payloads, outputs     (~/.local/share/holdfast)
     HOLDFAST_WORKSPACE   the folder the tools are confined to   (the current folder)
     HOLDFAST_TASK_QUEUE  the task queue of turns and calls      (holdfast)
-    HOLDFAST_BUILD       which version of the code a worker is  (none)
+    HOLDFAST_BUILD       the version of a worker's code         (none)
 
-The command line wins over the environment, the environment over the file, the file over the defaults. `Settings()`
-reads no file; `load_settings` does. Which Temporal server is Temporal's own configuration (TEMPORAL_ADDRESS …).
+The command line overrides the environment, the environment the file, the file the defaults. `Settings()` reads no file;
+`load_settings` does. Temporal's own variables (TEMPORAL_ADDRESS …) name the Temporal server.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from holdfast.config.named_files import combine_digests, find_named_files
 from holdfast.config.schema import (
@@ -46,9 +46,9 @@ from holdfast.domain.turn.turn_io import TASK_QUEUE
 from holdfast.errors import BadInput
 
 VARIABLES = {"data": "HOLDFAST_DATA", "workspace": "HOLDFAST_WORKSPACE", "task_queue": "HOLDFAST_TASK_QUEUE"}
-"""The settings that the environment may give."""
+"""The settings that environment variables override."""
 BUILD_VARIABLE = "HOLDFAST_BUILD"
-"""The variable by which an image says which version of the code it holds."""
+"""The variable with which a container image names the version of its code."""
 
 
 def _find_default_data() -> Path:
@@ -61,7 +61,7 @@ def _find_default_workspace() -> Path:
 
 
 def _apply_build(deployment: DeploymentSettings) -> DeploymentSettings:
-    """The same with the build that the environment names; BadInput when that is none."""
+    """Return the deployment with the build that the environment names. BadInput when that is invalid."""
     named = os.environ.get(BUILD_VARIABLE)
     if not named:
         return deployment
@@ -73,7 +73,11 @@ def _apply_build(deployment: DeploymentSettings) -> DeploymentSettings:
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of one process."""
+    """The settings of one process.
+
+    `Settings()` takes the data folder, workspace, task queue and build from the environment, and defaults for the rest.
+    A field that `Configuration` has too means the same (`config.schema`).
+    """
 
     data: Path = field(default_factory=_find_default_data)
     workspace: Path = field(default_factory=_find_default_workspace)
@@ -89,52 +93,51 @@ class Settings:
     encryption: EncryptionSettings = field(default_factory=EncryptionSettings)
     storage: StorageSettings = field(default_factory=StorageSettings)
     deployment: DeploymentSettings = field(default_factory=lambda: _apply_build(DeploymentSettings()))
-    """Which version of the code the workers are."""
+    """The worker deployment and the build of this process."""
     policy: tuple[Path, ...] = ()
-    """The user's policy files."""
+    """The policy files of the user."""
     modes: tuple[Mode, ...] | None = None
-    """The modes this worker permits; None for those that are permitted unless somebody says otherwise."""
+    """The modes that this worker permits; None for the default (`permitted_modes`)."""
     confirm: Confirming = Confirming.POLICY
-    """Which calls of all turns are asked about."""
+    """Which calls of all turns need an approval."""
     yolo_asks: bool = True
-    """Does mode `yolo` ask about what destroys or cannot be read?"""
+    """Does mode `yolo` ask about destructive or unreadable commands, and about destructive tools?"""
     approvers: tuple[Approver, ...] = ()
-    """Whose decisions count. With a key for anybody, only signed ones do."""
+    """The people and gateways who may decide. If any has a key, decisions must be signed."""
     decisions: Literal["signed", "unsigned"] | None = None
-    """Must decisions be signed? None: where there is a key, of an approver or of the data folder (see `owner_key`)."""
+    """Must decisions be signed? None: if an approver or the data folder has a key (`client.owner_key`)."""
     hooks: tuple[HookSettings, ...] = ()
     hook_entry_points: bool = True
-    """Do the hooks of installed packages count?"""
+    """Load hooks of installed packages?"""
     ledger: str | None = field(default=None, repr=False)
-    """Where a ledger is that workers share, as the file has it; else it is a file of this host."""
+    """The address of a shared ledger (`config.ledger_address`); None for a file on this host."""
     ledger_days: int = 30
-    """How long the results of calls that must run once are kept."""
+    """The days for which results of calls that must run once are kept."""
     file: Path | None = None
     """The settings file that was read."""
     file_digest: str | None = None
-    """SHA-256 of what was read, and of the files that it names."""
+    """The SHA-256 digest of the file, and of the files that it names."""
     file_lines: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """Of `data`, `workspace` and `task_queue`, those that the file decides, and of `hooks.1`, `encryption.keys.1` …,
-    with their lines."""
+    """The lines of the file that set `data`, `workspace` and `task_queue`, and of `hooks.1`, `encryption.keys.1` …"""
 
     @property
     def payloads_folder(self) -> Path:
-        """Payloads kept outside the history."""
+        """The folder of payloads that are stored outside the history."""
         return self.data / "payloads"
 
     @property
     def outputs_folder(self) -> Path:
-        """Whole outputs of which the model read a part."""
+        """The folder of whole outputs, of which the model read a part."""
         return self.data / "outputs"
 
     @property
     def records_folder(self) -> Path:
-        """What histories know by its digest: definitions of tools, rules, hooks."""
+        """The folder of definitions of tools, rules and hooks, which histories name by digest."""
         return self.data / "records"
 
     @property
     def permitted_modes(self) -> tuple[Mode, ...]:
-        """The modes this worker permits. Where approvers have keys, none that lets anything proceed unsigned."""
+        """The modes that this worker permits. By default without `auto_edit`, if an approver has a key, and `yolo`."""
         if self.modes is not None:
             return self.modes
         keyed = any(approver.key is not None for approver in self.approvers)
@@ -142,98 +145,81 @@ class Settings:
 
     @property
     def owner_key_file(self) -> Path:
-        """The private key of this data folder's owner."""
+        """The private key of the owner of this data folder."""
         return self.data / "owner.key"
 
     @property
     def host_file(self) -> Path:
-        """The name of this host, as workers with this data folder know it."""
+        """The file with the id of this host, which workers with this data folder share."""
         return self.data / "host"
 
     @property
     def runs_folder(self) -> Path:
-        """Commands that go on without their worker."""
+        """The folder of supervised commands, which run on without their worker."""
         return self.data / "runs"
 
     @property
     def grants_file(self) -> Path:
-        """Standing answers that were given for good."""
+        """The saved grants."""
         return self.data / "granted.toml"
 
     @property
     def ledger_file(self) -> Path:
-        """What calls that must run once did on this host, unless workers share a ledger."""
+        """The ledger of this host, used without a shared one."""
         return self.data / "ledger.db"
 
     @property
     def database_file(self) -> Path:
-        """The embedded server's SQLite file."""
+        """The SQLite database of the embedded server."""
         return self.data / "temporal.db"
 
     @property
     def mcp_tools_folder(self) -> Path:
-        """What is known of the tools of MCP servers."""
+        """The folder of known tool definitions of MCP servers."""
         return self.data / "mcp"
 
     @property
     def mcp_logins_folder(self) -> Path:
-        """Logins at MCP servers."""
+        """The folder of OAuth tokens for MCP servers."""
         return self.data / "mcp" / "tokens"
 
     @property
     def tokens_file(self) -> Path:
-        """Who may use the HTTP endpoint."""
+        """The tokens of the HTTP endpoint."""
         return self.data / "tokens.json"
 
     @property
     def server_file(self) -> Path:
-        """Where the embedded server says where it is."""
+        """The file with the address of the embedded server."""
         return self.data / "server.json"
 
 
 def load_settings(file: Path | None = None, *, digest: str | None = None) -> Settings:
-    """The settings with those of a file: the one named here, else by HOLDFAST_CONFIG, else one that is found.
+    """Load settings from `file`, else from HOLDFAST_CONFIG, else from a file that is found (`config.trust`).
 
-    BadInput with every problem of the file, or when it was found and is not trusted, or has not this SHA-256 digest.
+    BadInput with every problem of the file, or when a found file is not trusted, or when `digest` is another one.
     """
     source = find_settings_file(file)
     return combine_settings(parse_configuration(read_source(source, digest))) if source else Settings()
 
 
 def combine_settings(document: Document[Configuration]) -> Settings:
-    """What a file says, where the environment does not say otherwise; BadInput with every problem of the file."""
+    """Combine a file with the environment, which overrides it. BadInput with every problem of the file."""
     found = document.get_value()
-    said = {name: getattr(found, name) for name, variable in VARIABLES.items() if not os.environ.get(variable)}
-    places: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+    places = {
+        name: value
+        for name, variable in VARIABLES.items()
+        if (value := getattr(found, name)) is not None and not os.environ.get(variable)
+    }
     hooks = find_lines(document.text, [("hooks", place) for place in range(len(found.hooks))])
     keys = find_lines(document.text, [("encryption", "keys", place) for place in range(len(found.encryption.keys))])
-    return replace(
-        Settings(),
-        tools=found.tools,
-        discovery=found.discovery,
-        mcp=found.mcp,
-        models=found.models,
-        limits=found.limits,
-        gateway=found.gateway,
-        telemetry=found.telemetry,
-        worker=found.worker,
-        encryption=found.encryption,
-        storage=found.storage,
-        deployment=_apply_build(found.deployment),
-        policy=found.policy,
-        modes=found.modes,
-        confirm=found.confirm,
-        yolo_asks=found.yolo_asks,
-        approvers=found.approvers,
-        decisions=found.decisions,
-        hooks=found.hooks,
-        hook_entry_points=found.hook_entry_points,
-        ledger=found.ledger,
-        ledger_days=found.ledger_days,
+    return Settings(
+        **{name: value for name, value in found if name not in VARIABLES}
+        | {"deployment": _apply_build(found.deployment)},
+        **places,
         file=document.content.file,
         file_digest=combine_digests(document.content.digest, find_named_files(found, document.content.file.parent)),
         file_lines={name: document.find_line(name) for name in places}
         | {f"hooks.{place}": line for place, line in enumerate(hooks.values(), start=1)}
         | {f"encryption.keys.{place}": line for place, line in enumerate(keys.values(), start=1)},
-        **places,
     )

@@ -1,7 +1,7 @@
-"""A TOML file checked against a model: every problem at once, each with its line.
+"""A TOML file validated by a pydantic model: all problems at once, each with its line. Nothing here knows settings.
 
-The bytes are read once, so that what is hashed is what is parsed. Problems are data: `Document.get_value` makes one
-error of them. What a key means is for the model to say; nothing here knows settings.
+The bytes are read once, so that what is hashed is what is parsed. `Document.get_value` raises the problems as one
+error.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from holdfast.util.suggestions import suggest_names
 from holdfast.util.text import escape_controls, shorten_text
 
 FILE_LIMIT = 1_000_000
-"""Bytes of a file."""
+"""The largest file, in bytes."""
 PROBLEMS_SHOWN = 20
-"""Problems that are told in full."""
+"""The number of problems in one error."""
 SENTENCE_ERROR = "sentence"
-"""Error type of a validator that says all there is to say; others are put behind the path."""
+"""The error type of validators whose message is a whole sentence. Other messages follow the path of the key."""
 _PLACE = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
 _KINDS = {
     dict: "a table",
@@ -55,8 +55,8 @@ M = TypeVar("M", bound=BaseModel)
 
 
 @dataclass(frozen=True)
-class Problem:
-    """Something that is wrong with a file. `line` is None when it is the file as a whole."""
+class FileProblem:
+    """A problem of a file. `line` is None for a problem of the whole file."""
 
     line: int | None
     path: str
@@ -65,7 +65,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class FileContent:
-    """What a file holds, or the reason why nobody can tell."""
+    """The bytes of a file, or the `problem` that prevented reading it."""
 
     file: Path
     data: bytes = b""
@@ -79,26 +79,26 @@ class FileContent:
 
 @dataclass(frozen=True)
 class Document(Generic[M]):
-    """A file that was checked: a value, or problems."""
+    """A parsed file: a value, or problems."""
 
     content: FileContent
     text: str
     value: M | None
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[FileProblem, ...] = ()
 
     def get_value(self) -> M:
-        """The value; BadInput with every problem."""
+        """Return the value. BadInput with every problem if there is none."""
         if self.value is None:
             raise BadInput(format_problems(self.content.file, self.problems))
         return self.value
 
     def find_line(self, *path: str | int) -> int:
-        """Where a key stands."""
+        """Return the line of a key."""
         return find_lines(self.text, [path])[path]
 
 
 def read_content(file: Path) -> FileContent:
-    """Read a file that nobody but its owner can write. Never waits: what is not a regular file is not read."""
+    """Read a regular file that only its owner can write. Opening never blocks."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -126,59 +126,59 @@ def _explain_unfit(file: Path, status: os.stat_result) -> str | None:
         return "is not a regular file"
     ours = status.st_uid in (os.geteuid(), 0) and status.st_gid == os.getegid()
     if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not ours):
-        return f"others may write it, and it decides what runs: chmod go-w {_escape_line(str(file), 200)}"
+        return f"other users can write it, and it decides what runs: chmod go-w {_escape_line(str(file), 200)}"
     return None
 
 
 def parse_document(content: FileContent, model: type[M], context: Mapping[str, Any] | None = None) -> Document[M]:
-    """Parse and validate."""
+    """Parse the TOML, and validate it."""
     if content.problem:
-        return Document(content, "", None, (Problem(None, "", content.problem),))
+        return Document(content, "", None, (FileProblem(None, "", content.problem),))
     try:
         text = content.data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.data.count(b"\n", 0, error.start) + 1
-        return Document(content, "", None, (Problem(line, "", f"byte {error.start} is not UTF-8 text"),))
+        return Document(content, "", None, (FileProblem(line, "", f"byte {error.start} is not UTF-8 text"),))
     try:
         value = model.model_validate(tomllib.loads(text), context=dict(context or {}))
     except ValidationError as error:
         return Document(content, text, None, tuple(_list_problems(error, model, text)))
     except RecursionError:
-        return Document(content, text, None, (Problem(None, "", "is nested too deeply"),))
+        return Document(content, text, None, (FileProblem(None, "", "is nested too deeply"),))
     except ValueError as error:
         return Document(content, text, None, (_build_syntax_problem(str(error), text),))
     return Document(content, text, value)
 
 
-def format_problems(file: Path, problems: Iterable[Problem]) -> str:
-    """The problems in lines, the first twenty of them."""
+def format_problems(file: Path, problems: Iterable[FileProblem]) -> str:
+    """Format the problems in lines, the first twenty of them."""
     name = _escape_line(str(file), 4_096)
-    told = [f"{name}{f', line {item.line}' if item.line else ''}: {item.message}" for item in problems]
-    more = len(told) - PROBLEMS_SHOWN
+    lines = [f"{name}{f', line {item.line}' if item.line else ''}: {item.message}" for item in problems]
+    more = len(lines) - PROBLEMS_SHOWN
     return "\n".join(
         [
-            *told[:PROBLEMS_SHOWN],
-            *([f"{name}: and {more:,} more; --json tells all"] if more > 0 else []),
+            *lines[:PROBLEMS_SHOWN],
+            *([f"{name}: and {more:,} more; --json lists all"] if more > 0 else []),
         ]
     )
 
 
-def _build_syntax_problem(message: str, text: str) -> Problem:
+def _build_syntax_problem(message: str, text: str) -> FileProblem:
     found = _PLACE.fullmatch(message)
     words = _escape_line(found[1] if found else message, 200)
     if not found or not found[2]:
-        return Problem(
+        return FileProblem(
             text.rstrip().count("\n") + 1, "", f"is not TOML: {words}, at the end of the file" if found else words
         )
-    return Problem(int(found[2]), "", f"is not TOML: {words}, column {found[3]}")
+    return FileProblem(int(found[2]), "", f"is not TOML: {words}, column {found[3]}")
 
 
-def _list_problems(error: ValidationError, model: type[BaseModel], text: str) -> list[Problem]:
+def _list_problems(error: ValidationError, model: type[BaseModel], text: str) -> list[FileProblem]:
     items = error.errors(include_url=False)
     paths = [tuple(step for step in item["loc"] if step != "[key]") for item in items]
     lines = find_lines(text, paths)
     found = [
-        Problem(lines[at], _format_path(at), _describe_error(item, at, model))
+        FileProblem(lines[at], _format_path(at), _describe_error(item, at, model))
         for item, at in zip(items, paths, strict=True)
     ]
     return sorted(found, key=lambda problem: problem.line or 0)
@@ -205,7 +205,7 @@ def _describe_error(item: ErrorDetails, path: Steps, model: type[BaseModel]) -> 
 
 
 def _list_names(model: type[BaseModel], path: Steps) -> list[str]:
-    """What may stand at a path: the fields of the model there."""
+    """List the fields of the model at a path."""
     here: Any = model
     for step in path:
         fields = getattr(here, "model_fields", None)
@@ -216,7 +216,7 @@ def _list_names(model: type[BaseModel], path: Steps) -> list[str]:
 
 
 def _format_path(path: Steps) -> str:
-    """A path for a person; places in arrays count from 1."""
+    """Format a path for a person; places in arrays count from 1."""
     return _escape_line(".".join(str(step + 1) if isinstance(step, int) else step for step in path), 120)
 
 
@@ -225,12 +225,12 @@ def _describe_kind(value: object) -> str:
 
 
 def _format_value(value: object) -> str:
-    """A value, if that is short; Python refuses to write very large numbers."""
+    """Format a value briefly; Python refuses to write very large numbers."""
     if isinstance(value, int) and value.bit_length() > 100:
         return "a very large number"
     return _escape_line(repr(value), 80) if isinstance(value, str | int | float) else _describe_kind(value)
 
 
 def _escape_line(text: str, limit: int) -> str:
-    """One line that does nothing to a terminal."""
+    """Shorten a text to one line, and escape its control characters."""
     return shorten_text(escape_controls(text).replace("\n", "␊").replace("\t", "␉"), limit)

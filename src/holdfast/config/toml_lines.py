@@ -1,8 +1,7 @@
-"""On which line of a TOML text a value stands; `tomllib` does not tell.
+"""The line numbers of values in a TOML text, which `tomllib` does not report.
 
-A scanner for text that `tomllib` has read: it follows headers, keys, arrays and inline tables and skips all else, so it
-knows no rule about what is allowed. One pass, whatever the number of paths. In text that is not TOML it stops where
-it is lost, and what was found until then counts.
+A scanner for text that `tomllib` has parsed: it follows headers, keys, arrays and inline tables, and checks nothing.
+One pass finds all paths. In text that is not TOML it stops at the first error, and returns what it has found so far.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 Steps = tuple[str | int, ...]
-"""The way to a value: keys, and places in arrays counted from 0."""
+"""The path of a value: keys, and places in arrays counted from 0."""
 
 _GAP = re.compile(r"[ \t\n]*(?:#[^\n]*[ \t\n]*)*")
 _PART = r"""(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[^\s"'.=\[\]{},#]+)"""
@@ -24,7 +23,7 @@ _SCALAR = re.compile(rf"{_TEXT}|{_LITERAL}|[^,\]}}\n#]+", re.DOTALL)
 
 
 def find_lines(text: str, paths: Iterable[Steps]) -> dict[Steps, int]:
-    """The line on which each path begins; for one that is not there, where its nearest ancestor begins."""
+    """Find the line on which each path begins; for a missing path, that of its nearest ancestor."""
     wanted = dict.fromkeys(paths)
     found = _Scanner(text, {path[:depth] for path in wanted for depth in range(len(path) + 1)}).scan()
     return {path: _find_nearest(found, path) for path in wanted}
@@ -41,7 +40,7 @@ class _NotToml(Exception):
 
 
 class _Scanner:
-    """Where it is in the text, and the lines of the wanted paths so far."""
+    """The position in the text, and the lines of the wanted paths so far."""
 
     def __init__(self, text: str, wanted: set[Steps]) -> None:
         self._text = text.replace("\r\n", "\n")
@@ -51,7 +50,7 @@ class _Scanner:
         self._line = 1
         self._found: dict[Steps, int] = {}
         self._lengths: dict[Steps, int] = {}
-        """Of arrays of tables, so far."""
+        """The lengths of arrays of tables so far."""
 
     def scan(self) -> dict[Steps, int]:
         with suppress(_NotToml, RecursionError):
@@ -123,7 +122,7 @@ class _Scanner:
         return keys
 
     def _note_step(self, parent: Steps, step: str | int) -> Steps:
-        """One step further; remember that the path was first seen here. No deeper than anybody asks."""
+        """Extend the path by a step, and record its line if it is wanted and new. No deeper than any wanted path."""
         if len(parent) > self._depth:
             return parent
         path = (*parent, step)
@@ -134,7 +133,7 @@ class _Scanner:
         return path
 
     def _skip_blanks(self) -> str:
-        """Step over blanks and comments; the character that follows, empty at the end."""
+        """Skip blanks and comments. Returns the character that follows, empty at the end."""
         gap = _GAP.match(self._text, self._at)
         assert gap
         self._at = gap.end()

@@ -1,13 +1,13 @@
-"""Which settings file counts: one that was named, the user's own, or one found here that was looked at.
+"""Finding the settings file, and trust in a file that is found in the current folder.
 
-The file names commands that run at start, and whoever may write in a folder may leave one there: a model, an archive,
-a colleague. So a file that is merely found in the current folder counts only while its path and its content are on
-record (`holdfast config trust`), as direnv does it, and the content of the policy files, scripts and modules that it
-names (`named_files`). The record is the user's own, outside of any workspace.
+The file names commands that run at start, and anything that can write to a folder may have put it there: a model, an
+archive, a colleague. So a file in the current folder is used only while its path, its content and the content of the
+files that it names (`named_files`) match a record, which `holdfast config trust` makes, as direnv does. The records are
+in the user's state folder, outside of any workspace.
 
-    --config FILE, HOLDFAST_CONFIG                named: counts
-    ./holdfast.toml                               found: counts while it is trusted
-    $XDG_CONFIG_HOME/holdfast/holdfast.toml       the user's own: counts                  (~/.config)
+    --config FILE, HOLDFAST_CONFIG                named: used
+    ./holdfast.toml                               found: used while it is trusted
+    $XDG_CONFIG_HOME/holdfast/holdfast.toml       the user's own: used                    (~/.config)
 
 Why: docs/decisions/0035-settings-are-trusted.md.
 """
@@ -36,24 +36,24 @@ CONFIG_VARIABLE = "HOLDFAST_CONFIG"
 
 
 class UntrustedFile(BadInput):
-    """A file that was found and does not count."""
+    """A settings file was found that is not trusted."""
 
     def __init__(self, message: str, *, encrypts: bool = False) -> None:
         super().__init__(message)
         self.encrypts = encrypts
-        """Does it seem to have keys for encryption?"""
+        """Does it have a table [encryption]?"""
 
 
 @dataclass(frozen=True)
 class SettingsSource:
-    """A settings file and how we came to it: by name, in the current folder, in the user's own."""
+    """A settings file, and how it was found."""
 
     file: Path
     origin: Literal["option", "environment", "folder", "user"]
 
 
 def find_settings_file(named: Path | None = None) -> SettingsSource | None:
-    """The file that would be used. One that is named need not exist: that is for the reader to say."""
+    """Find the settings file. A named one need not exist; reading it reports that."""
     if named:
         return SettingsSource(resolve_file(named), "option")
     if variable := os.environ.get(CONFIG_VARIABLE):
@@ -67,12 +67,12 @@ def find_settings_file(named: Path | None = None) -> SettingsSource | None:
 
 
 def find_user_folder() -> Path | None:
-    """Where the user's own settings are; None without a home."""
+    """Return the folder of the user's own settings; None without a home folder."""
     return _find_own_folder("XDG_CONFIG_HOME", ".config")
 
 
 def find_records_folder() -> Path:
-    """Where records of trust are kept. BadInput when there is no place for them."""
+    """Return the folder of the records of trust. BadInput without a home folder."""
     folder = _find_own_folder("XDG_STATE_HOME", ".local/state")
     if not folder:
         raise BadInput("you have no home folder to keep records of trust in: set XDG_STATE_HOME")
@@ -80,7 +80,7 @@ def find_records_folder() -> Path:
 
 
 def resolve_file(file: Path) -> Path:
-    """A file's one true path. The folder is resolved; the file itself may be a link, and counts where the link is."""
+    """Return the path of a file with its folder resolved. The file itself may be a link, which is not followed."""
     try:
         file = file.expanduser()
         return file.parent.resolve() / file.name
@@ -89,7 +89,7 @@ def resolve_file(file: Path) -> Path:
 
 
 def read_source(source: SettingsSource, digest: str | None = None) -> FileContent:
-    """Read the file if it counts; BadInput if it was found and is not trusted, or is not what `digest` says."""
+    """Read a settings file. UntrustedFile if it is not trusted, BadInput if its digest is not `digest`."""
     content = read_content(source.file)
     if content.problem:
         return content
@@ -98,13 +98,13 @@ def read_source(source: SettingsSource, digest: str | None = None) -> FileConten
         raise BadInput(f"{what}: start `holdfast up` again")
     if source.origin == "folder" and not is_trusted(content):
         encrypts = _mentions_keys(content)
-        keys = ". It has [encryption]: without its keys nothing encrypted is read, and what you say goes in the clear"
+        keys = ". It has [encryption]: without its keys nothing encrypted can be read, and nothing new is encrypted"
         raise UntrustedFile(f"{source.file} {explain_untrusted(content)}{keys if encrypts else ''}", encrypts=encrypts)
     return content
 
 
 def _mentions_keys(content: FileContent) -> bool:
-    """Does it look as if it had keys? Nothing else of it counts."""
+    """Does the file have a table [encryption]?"""
     try:
         return "encryption" in tomllib.loads(content.data.decode("utf-8-sig"))
     except (ValueError, RecursionError):
@@ -112,39 +112,39 @@ def _mentions_keys(content: FileContent) -> bool:
 
 
 def explain_untrusted(content: FileContent) -> str:
-    """Why a file does not count, and what to do."""
-    kept, now = _load_record(content.file), _build_record(content)
+    """Describe why a file is not trusted, and what to do."""
+    record, now = _load_record(content.file), _build_record(content)
     why = "has changed since it was trusted"
-    if kept is None:
+    if record is None:
         why = "was found here and is not trusted"
-    elif kept.get("sha256") == content.digest and isinstance(before := kept.get("names"), dict):
+    elif record.get("sha256") == content.digest and isinstance(before := record.get("names"), dict):
         changed = ", ".join(list_changed_files(before, now["names"]))
         why = f"names files that have changed since it was trusted ({shorten_text(escape_controls(changed), 500)})"
     return (
-        f"{why}: it decides which commands run. Look at it, then `holdfast config trust`; "
+        f"{why}: it decides which commands run. Read it, then run `holdfast config trust`; "
         "or name it with --config; or leave it out with --no-config"
     )
 
 
 def is_trusted(content: FileContent) -> bool:
-    """Is exactly this content of this file, and of all that it names, on record?"""
+    """Does the content of the file, and of all files that it names, match the record?"""
     return not content.problem and _load_record(content.file) == _build_record(content)
 
 
 def _load_record(file: Path) -> dict[str, Any] | None:
-    """What is on record of a file. A record that somebody else could write is none."""
-    record = _locate_record(file)
+    """Load the record of a file; None when there is none, or when other users can write it."""
+    path = _locate_record(file)
     try:
-        status = record.stat()
-        kept = json.loads(record.read_bytes())
+        status = path.stat()
+        record = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return None
     safe = status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return kept if safe and isinstance(kept, dict) else None
+    return record if safe and isinstance(record, dict) else None
 
 
 def trust_file(content: FileContent) -> None:
-    """Put it on record, for the user alone to read and write."""
+    """Record the content of a file and of the files that it names as trusted."""
     record = _locate_record(content.file)
     try:
         record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -154,7 +154,7 @@ def trust_file(content: FileContent) -> None:
 
 
 def distrust_file(file: Path) -> bool:
-    """Take it off the record; False when it was not there."""
+    """Remove the record of a file. Returns False when there was none."""
     try:
         _locate_record(file).unlink()
     except FileNotFoundError:
@@ -169,7 +169,7 @@ def _build_record(content: FileContent) -> dict[str, Any]:
 
 
 def _find_names(content: FileContent) -> NamedFiles:
-    """What the file names; nothing when it cannot be read, and so runs nothing."""
+    """Find the files that a settings file names; none when it is invalid, and so runs nothing."""
     found = parse_configuration(content).value
     return find_named_files(found, content.file.parent) if found else NamedFiles()
 
@@ -179,7 +179,7 @@ def _locate_record(file: Path) -> Path:
 
 
 def _find_local_file() -> Path | None:
-    """A dangling link is there as well: whoever left it may yet fill it."""
+    """Find the file in the current folder. A dangling link counts: its target may be created later."""
     with suppress(OSError):
         here = Path.cwd() / FILE_NAME
         return here if os.path.lexists(here) else None
@@ -187,7 +187,7 @@ def _find_local_file() -> Path | None:
 
 
 def _find_own_folder(variable: str, usual: str) -> Path | None:
-    """Our folder among the user's. A relative path in the variable does not count, as the standard has it."""
+    """Return Holdfast's folder below an XDG base folder. A relative path in the variable is ignored, as XDG says."""
     value = Path(os.environ.get(variable) or f"~/{usual}")
     with suppress(RuntimeError):
         folder = value if value.is_absolute() else Path("~", usual).expanduser()

@@ -1,4 +1,4 @@
-"""The types of the values in `holdfast.toml`, each with an error in words."""
+"""The types of values in `holdfast.toml`, with their validators. An error continues the sentence "`key` …"."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, Va
 from pydantic_core import PydanticCustomError
 
 from holdfast.config.provider_keys import OUR_PREFIXES
-from holdfast.domain.base import Message
+from holdfast.domain.base import StrictData
 
 T = TypeVar("T")
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.:/-]+")
 _QUEUE_LIMIT = 1_000
-"""Temporal's own."""
+"""Temporal's limit."""
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def _check_text(text: str) -> str:
-    """Text that a program can be given."""
+    """Check a text that is passed to a program: no NUL characters."""
     if "\0" in text:
         raise ValueError("holds a NUL character")
     return text
@@ -38,21 +38,21 @@ def _check_filled(text: str) -> str:
 
 
 def check_not_empty(values: tuple[T, ...]) -> tuple[T, ...]:
-    """At least one."""
+    """Check that there is at least one value."""
     if not values:
         raise ValueError("is empty")
     return values
 
 
 def check_tool_name(text: str) -> str:
-    """A name that a tool can have."""
+    """Check a name that a tool can have."""
     if not _TOOL_NAME.fullmatch(text):
         raise ValueError(f"cannot be the name of a tool: {text!r}")
     return text
 
 
 def check_queue_name(text: str) -> str:
-    """A name that Temporal takes."""
+    """Check the name of a task queue."""
     if len(text) > _QUEUE_LIMIT:
         raise ValueError(f"is over {_QUEUE_LIMIT:,} characters")
     return text
@@ -65,14 +65,14 @@ def _check_name(text: str) -> str:
 
 
 def check_person_name(text: str) -> str:
-    """Decisions are recorded under it, so it must be seen for what it is."""
+    """Check the name of a person. Decisions are recorded under it, so it must be printable."""
     if not text.isprintable() or text != text.strip() or not 0 < len(text) <= 200:
-        raise ValueError("must be 1 to 200 characters that show, without spaces around them")
+        raise ValueError("must be 1 to 200 printable characters, without spaces around them")
     return text
 
 
 def check_public_key(text: str) -> str:
-    """The public half of an Ed25519 key."""
+    """Check a public Ed25519 key."""
     from holdfast.domain.approvals.signing import derive_key_id  # it brings cryptography along, which few files need
 
     derive_key_id(text)
@@ -93,12 +93,12 @@ def _check_header(text: str) -> str:
 
 def _check_not_ours(text: str) -> str:
     if text.upper().startswith(OUR_PREFIXES):
-        raise ValueError("is not for commands: TEMPORAL_…, HOLDFAST_… and OTEL_EXPORTER_… are kept from them")
+        raise ValueError("cannot be given to commands: TEMPORAL_…, HOLDFAST_… and OTEL_EXPORTER_… are never inherited")
     return text
 
 
 def check_reference(text: str) -> str:
-    """`module:name`."""
+    """Check a reference `module:name`."""
     module, colon, name = text.partition(":")
     if not colon or not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
         raise ValueError("must be `module:name`, as in `my_package.tools:tools`")
@@ -106,7 +106,7 @@ def check_reference(text: str) -> str:
 
 
 def _split_words(value: object) -> object:
-    """One string is split as a shell would; what follows checks the words."""
+    """Split a string into words as a shell does. Other values are left to the next validator."""
     if not isinstance(value, str):
         return value
     try:
@@ -122,18 +122,18 @@ def _check_program(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _resolve_path(value: object, info: ValidationInfo) -> object:
-    """A path from the file's folder, with ~ for a home."""
+    """Resolve a path relative to the folder of the file, with `~` for a home folder."""
     if not isinstance(value, str):
         return value
     folder = info.context["folder"] if info.context else Path()
     try:
         return Path(folder, Path(_check_filled(_check_text(value))).expanduser())
     except RuntimeError:
-        raise ValueError("names a home folder that nobody has") from None
+        raise ValueError("has an unknown user in `~name`") from None
 
 
 def check_destination(text: str) -> str:
-    """A network, or a host with or without a port."""
+    """Check a network, or a host with or without a port."""
     from holdfast.config.address_rules import AddressRules  # it brings an HTTP client along, which few files need
 
     try:
@@ -144,14 +144,14 @@ def check_destination(text: str) -> str:
 
 
 def check_host_name(text: str) -> str:
-    """A name or an address, without a port."""
+    """Check a host name or an IP address, without a port."""
     if len(text) > 255 or not re.fullmatch(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*", text):
         raise ValueError("must be the name or the address of a host, without a port")
     return text
 
 
 def check_listen_address(text: str) -> str:
-    """Where to listen: a host and a port, an IPv6 address in brackets."""
+    """Check a host and a port to listen at; an IPv6 address is in brackets."""
     host, _, port = text.rpartition(":")
     named = host[1:-1] if host.startswith("[") and host.endswith("]") else host if ":" not in host else ""
     if not (port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65_536):
@@ -164,35 +164,35 @@ def check_listen_address(text: str) -> str:
 
 
 def check_web_address(text: str) -> str:
-    """An address of HTTP, or a reference to one."""
+    """Check an HTTP URL, or a reference to one."""
     if not re.fullmatch(r"(https?://[^\s/?#]|\$\{)\S*", text):
         raise ValueError("must begin with http:// or https:// and name a host")
     return text
 
 
 def check_plain_web_address(text: str) -> str:
-    """An address of HTTP, as it is."""
+    """Check an HTTP URL that is not a reference."""
     if "${" in text:
         raise ValueError("must be the address itself, not a reference to one")
     return check_web_address(text)
 
 
 def check_variable_reference(text: str) -> str:
-    """A reference to one variable, and to nothing in its place."""
+    """Check a reference to one variable: `${NAME}`."""
     if not re.fullmatch(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}", text):
         raise ValueError("is secret, and must be a reference to one variable of the environment, as in ${NAME}")
     return text
 
 
 def check_secret_reference(text: str) -> str:
-    """What is secret: it is referred to, and never in the file itself."""
+    """Check a reference to the environment. The file itself never holds a secret."""
     if not re.fullmatch(r"\$\{[^}]+\}", text):
         raise ValueError("is secret, and must be a reference to the environment, as in ${NAME}")
     return text
 
 
 def check_glob(text: str) -> str:
-    """A pattern for names."""
+    """Check a glob for names of tools."""
     from holdfast.util.globs import Glob  # only here, as above
 
     Glob(text)
@@ -223,11 +223,11 @@ Command = Annotated[tuple[Word, ...], BeforeValidator(_split_words), AfterValida
 Environment = Mapping[Annotated[Variable, AfterValidator(_check_not_ours)], Word]
 SettingPath = Annotated[Path, BeforeValidator(_resolve_path)]
 Limit = Annotated[float, Field(strict=True, ge=1, le=3_600)]
-"""Seconds of one run."""
+"""A time limit in seconds."""
 
 
 def check_unique(name: str, table: str, info: ValidationInfo) -> str:
-    """A name that no other entry of the table has."""
+    """Check that no other entry of the table has this name."""
     if info.context:
         taken = info.context["names"].setdefault(table, set())
         if name in taken:
@@ -236,11 +236,11 @@ def check_unique(name: str, table: str, info: ValidationInfo) -> str:
     return name
 
 
-class BesideTheFile(Message):
-    """Something that a file names, and that is found or run from the file's folder."""
+class BesideTheFile(StrictData):
+    """An entry whose paths and commands are relative to the folder of the file."""
 
     folder: Annotated[Path, Field(exclude=True, validate_default=True)] = Path()
-    """The file's folder. Not a key of the file."""
+    """The folder of the file. Not a key of the file."""
 
     @field_validator("folder", mode="before")
     @classmethod

@@ -1,6 +1,6 @@
-"""Commands that go on after the answer of their call, as a turn knows them: which there are, and on which host.
+"""Background commands of a turn: shell commands that run on after the response of their call, each on one host.
 
-Whether one still runs only its host knows; what stands here is what was last heard of it.
+Only the host of a command knows whether it still runs; `running` is the last known state.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from holdfast.domain.base import Data
 READ_COMMAND, STOP_COMMAND = "shell_output", "shell_stop"
 """The tools that take the handle of a background command."""
 HANDLE = "handle"
-"""The argument that they take it by."""
+"""The argument of these tools with the handle."""
 COMMANDS_KEPT = 100
-"""Background commands that a session remembers, the newest."""
+"""The number of background commands that a session remembers, the newest."""
 
 
 class CommandState(Data):
-    """What a result says of a background command."""
+    """The state of a background command in the result of a call."""
 
     handle: str = Field(max_length=100)
     running: bool
@@ -30,38 +30,38 @@ class BackgroundCommand(Data):
     """One background command of a turn, or of an earlier turn of its session."""
 
     handle: str
-    """The name that its output is read and it is stopped by."""
+    """The name of the command for `shell_output` and `shell_stop`."""
     turn: str
     call: str
-    """The call that started it."""
+    """The id of the call that started it."""
     title: str
     host: str | None = None
-    """The task queue of the host that it runs on."""
+    """The task queue of its host."""
     running: bool = True
-    """As it was last heard of."""
+    """Its last known state."""
 
 
 def note_command(
-    commands: tuple[BackgroundCommand, ...], said: CommandState, started_as: BackgroundCommand
+    commands: tuple[BackgroundCommand, ...], state: CommandState, started: BackgroundCommand
 ) -> tuple[BackgroundCommand, ...]:
-    """The commands with what a result says of one of them; `started_as` is what it is taken for when it is new."""
-    known = next((one for one in commands if one.handle == said.handle), None)
+    """Update the state of a command, or add `started` when its handle is new."""
+    known = next((one for one in commands if one.handle == state.handle), None)
     if known is None:
-        return (*commands, started_as)[-COMMANDS_KEPT:]
-    now = known.model_copy(update={"running": known.running and said.running})
-    return tuple(now if one is known else one for one in commands)
+        return (*commands, started)[-COMMANDS_KEPT:]
+    updated = known.model_copy(update={"running": known.running and state.running})
+    return tuple(updated if one is known else one for one in commands)
 
 
 def join_commands(
     commands: tuple[BackgroundCommand, ...], others: Iterable[BackgroundCommand]
 ) -> tuple[BackgroundCommand, ...]:
-    """Those of a turn and those of one that it delegated."""
+    """Join the commands of a turn with those of a turn that it delegated."""
     found = {one.handle: one for one in (*commands, *others)}
     return tuple(found.values())[-COMMANDS_KEPT:]
 
 
 def find_host(commands: Iterable[BackgroundCommand], tool: str, arguments: Mapping[str, object]) -> str | None:
-    """Where a call must run that names one of these commands; None for every other call."""
+    """Return the host of the command that a call names; None for any other call."""
     if tool not in (READ_COMMAND, STOP_COMMAND):
         return None
     return next((one.host for one in commands if one.handle == arguments.get(HANDLE)), None)

@@ -1,8 +1,7 @@
-"""The bases of all data that crosses a wire: frozen, and strict about names they do not know.
+"""The base classes of all data in histories and messages. Frozen pydantic models, without behaviour.
 
-Not a place for behaviour. Two bases: `Data` for what we write ourselves (unknown fields are ignored, so that an
-older worker reads what a newer one wrote), `Message` for what people and programs send us (unknown fields are
-errors, so that a misspelt one is not silently dropped).
+`Data` is for what Holdfast writes itself: unknown fields are ignored, so that an older worker reads what a newer one
+wrote. `StrictData` is for what people and programs send: unknown fields are errors, so a misspelt one is not ignored.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from pydantic import (
 )
 
 MAX_UNKNOWN_FIELDS = 2_000
-"""Fields that a message may have beyond twice those that there are: a misspelt one is named, a flood of them is not."""
+"""The number of unknown fields up to which each one is reported."""
 
 MAX_LISTED = 20_000
-"""Problems that are told one by one. Pydantic makes words for all of them, or for none: 300,000 take a second."""
+"""The number of problems up to which they are listed. Pydantic formats all or none: 300,000 take a second."""
 
 
 class Data(BaseModel):
-    """Frozen data of our own."""
+    """Frozen data that Holdfast writes itself: unknown fields are ignored."""
 
     model_config = ConfigDict(frozen=True)
 
 
 class Variant(Data):
-    """One of several shapes of data that are told apart by their `kind`, which payloads never leave out."""
+    """A member of a union that is discriminated by `kind`. Payloads always contain `kind`, though it is a default."""
 
     kind: str
 
@@ -43,38 +42,38 @@ class Variant(Data):
         return {"kind": self.kind, **write(self)}
 
 
-class Message(BaseModel):
-    """Frozen data from outside: a field we do not know is an error."""
+class StrictData(BaseModel):
+    """Frozen data from outside: unknown fields are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     @model_validator(mode="before")
     @classmethod
     def _check_field_count(cls, value: Any) -> Any:
-        """Each field too many costs time to say so, and a workflow task has two seconds."""
+        """Refuse a flood of unknown fields: reporting each takes time, and a workflow task has two seconds."""
         if isinstance(value, dict) and len(value) > 2 * len(cls.model_fields) + MAX_UNKNOWN_FIELDS:
-            raise ValueError(f"it has {len(value):,} fields, and there are {len(cls.model_fields)}")
+            raise ValueError(f"it has {len(value):,} fields, and only {len(cls.model_fields)} are known")
         return value
 
 
 def max_items(most: int) -> BeforeValidator:
-    """For a list from outside: one that is too long is refused before each of its items is looked at.
+    """Build a validator that refuses a list from outside that is too long, before its items are validated.
 
-    Each that is wrong costs time to say so, and a workflow task has little.
+    Reporting each invalid item takes time, and a workflow task has two seconds.
     """
 
     def check(value: Any) -> Any:
         if isinstance(value, list | tuple) and len(value) > most:
-            raise ValueError(f"it has {len(value):,} items, and takes {most:,} at most")
-        return tuple(value) if isinstance(value, list) else value  # a strict check takes no list for a tuple
+            raise ValueError(f"it has {len(value):,} items, and the limit is {most:,}")
+        return tuple(value) if isinstance(value, list) else value  # strict validation refuses a list for a tuple
 
     return BeforeValidator(check)
 
 
 def describe_problems(error: ValidationError, whole: str = "value", most: int = 8) -> str:
-    """What is wrong with some data (called `whole`), in one line that a person or a model can act on."""
+    """Describe validation errors in one line that a person or a model can act on. `whole` is the name of the data."""
     if error.error_count() > MAX_LISTED:
-        return f"{whole}: {error.error_count():,} things are wrong with it"
+        return f"{whole}: {error.error_count():,} errors"
     found = []
     for item in error.errors(include_url=False, include_context=False)[:most]:
         where = ".".join(str(step) for step in item["loc"]) or whole
@@ -85,7 +84,7 @@ def describe_problems(error: ValidationError, whole: str = "value", most: int = 
 
 
 def _shorten_value(value: object) -> str:
-    """A value's words, without making all of them where it is large."""
+    """Format the beginning of a value, without formatting all of a large one."""
     if isinstance(value, str):
         return repr(value[:100])
     if isinstance(value, list | tuple | dict) and len(value) > 100:
@@ -94,9 +93,9 @@ def _shorten_value(value: object) -> str:
 
 
 @dataclass(frozen=True)
-class Unreadable:
-    """A value that could not be read."""
+class UnreadablePayload:
+    """A payload that could not be read."""
 
     reason: str
     gone: bool = False
-    """Nothing is wrong with what was sent, as far as anybody here knows: its file, or its key, is not here."""
+    """Its stored payload or its key is missing in this process: another worker may be able to read it."""

@@ -1,17 +1,18 @@
-"""Parts, results and responses: what tools return, and what a model reads of it.
+"""Parts, results and responses of tool calls, and the function response that a model reads.
 
-A `Result` is what a tool made: `parts` for the model, `display` for a person. A `Response` is what the
-conversation gets for a call, whatever happened to it. Also here: cutting what is too long, and making text
-harmless for a terminal. Nothing here knows where the whole of a cut text is kept.
+A `Result` is what a tool returns: `parts` for the model, `display` for a person. A `Response` is the one answer to a
+call in the conversation, whatever its outcome. Long outputs are truncated here; others store the whole.
 
-text                  {"output": "…"}
+A function response is one of these:
+
+    text                  {"output": "…"}
     one structured value  {"output": {…}}
     several parts         {"output": "…"}, the texts in order, bytes described in their place
     bytes alone           {"output": "[image/png, 12,345 bytes …]"}
     error, refusal, stop  {"error": "…", "output": "…"}, the output only when there was some
-    changed by a person   a "note" beside the above says what they changed
+    changed by a person   a "note" beside the above describes the change
 
-Bytes themselves travel beside it, by reference, for the APIs that take them.
+Bytes travel beside it, by reference, for APIs that take them.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ OUTPUT_LIMIT = 40_000
 HEAD_SHARE = 0.2
 
 OUTPUT_NAME = 32
-"""Characters of the name that a saved output goes by: the beginning of its digest."""
+"""Characters of the name of a saved output: the beginning of its digest."""
 
 READ_OUTPUT = "read_output"
 """The tool that reads saved outputs."""
@@ -47,7 +48,7 @@ Text = Annotated[str, AfterValidator(drop_surrogates)]
 
 
 def _check_writable(value: JsonValue) -> JsonValue:
-    """`value` as JSON can say it: no lone surrogates; ValueError for NaN, infinity, and what nobody reads again."""
+    """Check that JSON can express a value, and replace lone surrogates. ValueError for NaN and deep nesting."""
     if is_too_deep(value):
         raise ValueError("it is nested too deeply")
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
@@ -60,7 +61,7 @@ class TextPart(Variant):
     kind: Literal["text"] = "text"
     text: Text
     whole: str | None = None
-    """The file with all of it, when `text` is only the two ends; empty when it could not be kept."""
+    """The file with the whole text, when `text` is truncated; empty when it could not be saved."""
 
 
 class DataPart(Variant):
@@ -71,12 +72,12 @@ class DataPart(Variant):
 
     @property
     def text(self) -> str:
-        """What a model that only reads text is given."""
+        """The value as JSON, for a model that only reads text."""
         return json.dumps(self.value, ensure_ascii=False)
 
 
 class BlobPart(Variant):
-    """Bytes that are no text: an image, a document, a sound. They are kept in a file and travel by reference."""
+    """Bytes that are not text: an image, a document, a sound. They are saved in a file, and travel by reference."""
 
     kind: Literal["blob"] = "blob"
     media_type: Text
@@ -85,56 +86,56 @@ class BlobPart(Variant):
     """SHA-256 of the bytes."""
     name: Text | None = None
     whole: str | None = None
-    """The file with the bytes, on the host where they were made; empty when they could not be kept."""
+    """The file with the bytes, on the host where they were made; empty when they could not be saved."""
     data: bytes | None = Field(default=None, exclude=True, repr=False)
-    """The bytes on their way from the tool to their file. Never in a history."""
+    """The bytes, until they are saved in their file. Never in a history."""
 
     @classmethod
     def from_bytes(cls, data: bytes, media_type: str, *, name: str | None = None) -> BlobPart:
-        """A part of these bytes."""
+        """Build a part from bytes."""
         digest = hashlib.sha256(data).hexdigest()
         return cls(media_type=media_type, size=len(data), digest=digest, name=name, data=data)
 
     @property
     def text(self) -> str:
-        """Described, for whoever cannot take bytes."""
-        called = f"{self.name}, " if self.name else ""
-        kept = f", kept in {self.whole}" if self.whole else ", not kept" if self.whole == "" else ""
-        return f"[{called}{self.media_type}, {self.size:,} bytes{kept}]"
+        """A description, for models and viewers that cannot take bytes."""
+        name = f"{self.name}, " if self.name else ""
+        where = f", kept in {self.whole}" if self.whole else ", not kept" if self.whole == "" else ""
+        return f"[{name}{self.media_type}, {self.size:,} bytes{where}]"
 
 
 Part = Annotated[TextPart | DataPart | BlobPart, Field(discriminator="kind")]
 
 
 class CallError(Data):
-    """Why a call did not succeed: a stable type for programs, a sentence for the model."""
+    """The error of a call: a stable type for programs, and a message for the model."""
 
     type: Text
     message: Text
 
 
 class Result(Data):
-    """What a tool made. `display` is what a person is shown instead of the parts, if it differs."""
+    """The result of a tool. A person is shown `display` instead of the parts, if it is set."""
 
     parts: tuple[Part, ...] = ()
     display: Text | None = None
     shown: tuple[Part, ...] = Field(default=(), exclude=True, repr=False)
-    """What a person is shown, on its way to become the `display`: bytes among it are kept first. Never in a history."""
+    """The parts from which the worker makes `display`, after saving their bytes. Never in a history."""
     seen: dict[str, str] = Field(default_factory=dict)
-    """Files of the workspace that the tool read or wrote whole: the digest of each as it was then."""
+    """The digests of workspace files that the tool read or wrote whole, by path."""
     context: ContextChange | None = None
-    """What it leaves for the calls after it, if it ran alone (S47)."""
+    """The change of the context for later calls, if this call ran alone (S47)."""
     command: CommandState | None = None
-    """Of a background command: whether it runs."""
+    """The state of a background command."""
 
     @classmethod
     def from_text(cls, text: str, *, display: str | None = None) -> Result:
-        """A result of one text part."""
+        """Build a result with one text part."""
         return cls(parts=(TextPart(text=text),), display=display)
 
 
 class Response(Data):
-    """The one answer to a call: `model_id` is the id the model gave it, `call_id` the engine's own (S4)."""
+    """The one response to a call. `model_id` is the model's id of the call, `call_id` the engine's (S4)."""
 
     call_id: str
     model_id: str | None = None
@@ -143,14 +144,14 @@ class Response(Data):
     parts: tuple[Part, ...] = ()
     display: str | None = None
     changes: str | None = None
-    """Of a call that did not run: how many lines it would have added and removed (`+3 −450`). `display` is the diff."""
+    """For a call that did not run: the counts of lines in the diff (`+3 −450`). `display` is the diff."""
     error: CallError | None = None
     note: str | None = None
-    """What the model must know besides: that people changed its arguments."""
+    """A note for the model: what people and hooks changed in its arguments."""
 
     @property
     def text(self) -> str:
-        """What the model reads: the error or reason first, then what people changed, then the output."""
+        """The text that the model reads: the error, then the note, then the output."""
         lines = [self.error.message] if self.error else []
         lines += [self.note] if self.note else []
         lines += [part.text for part in self.parts]
@@ -158,7 +159,7 @@ class Response(Data):
 
 
 def format_tool_name(tool: str) -> str:
-    """A tool's name for people: whole, and harmless. What is longer than any name is cut, and says how long it is.
+    """Format a tool's name for people: control characters escaped, and cut beyond 128 characters, with its length.
 
     A name that was cut before stays as it is.
     """
@@ -170,7 +171,7 @@ def format_tool_name(tool: str) -> str:
 
 
 def truncate_output(text: str, limit: int = OUTPUT_LIMIT, *, whole: str | None = None) -> str:
-    """Keep 20 % of `limit` from the start of `text` and 80 % from its end (S33); `whole` says where all of it is."""
+    """Keep 20 % of `limit` from the start of `text` and 80 % from its end (S33). `whole` is the file with all of it."""
     if len(text) <= limit:
         return text
     head = int(limit * HEAD_SHARE)
@@ -178,24 +179,24 @@ def truncate_output(text: str, limit: int = OUTPUT_LIMIT, *, whole: str | None =
 
 
 def join_ends(head: str, tail: str, omitted: int | None, *, whole: str | None = None) -> str:
-    """The two ends of a long text with a line between them that says what is missing and how to read it."""
+    """Join the ends of a long text by a line that says what is missing, and how to read it."""
     where = f"; {describe_saved_output(whole)}" if whole else "" if whole is None else "; the rest could not be kept"
     count = "more" if omitted is None else f"{omitted:,} characters"
     return f"{head}\n… [{count} left out{where}] …\n{tail}"
 
 
 def format_output_name(whole: str) -> str:
-    """What a saved output is called by models, from the path or the name of its file."""
+    """Return the name of a saved output for models, from the path or the name of its file."""
     return whole.rpartition("/")[2][:OUTPUT_NAME]
 
 
 def describe_saved_output(whole: str) -> str:
-    """What a model is told of an output that was saved in this file."""
+    """Describe for a model how to read an output that was saved in this file."""
     return f"{READ_OUTPUT} reads the whole, by the name {format_output_name(whole)}"
 
 
 def exact(text: str) -> str:
-    """A name in one line, so that no two look alike of which one hides something: an id, by which somebody decides."""
+    """Escape every character of an id that could make it look like another one, line breaks included."""
     return escape_controls(text).replace("\u3000", "⟨U+3000⟩").replace("\n", "␊").replace("\t", "␉")
 
 
@@ -203,18 +204,18 @@ NO_OUTPUT = "(no output)"
 
 
 class FunctionResponse(Data):
-    """The one answer to one function call."""
+    """The response to one function call, in the form that APIs of models take."""
 
     id: str
-    """The model's own id for the call; the engine's when the model gave none."""
+    """The model's id of the call; the engine's when the model gave none."""
     name: str
     response: dict[str, JsonValue]
     media: tuple[BlobPart, ...] = ()
-    """Bytes that belong to it, kept in files."""
+    """The bytes of the response, by their files."""
 
 
 def build_function_response(response: Response) -> FunctionResponse:
-    """Exactly one function response, with an `output` or an `error`."""
+    """Build the one function response of a call, with an `output`, an `error`, or both."""
     output = _build_output(response.parts)
     body: dict[str, JsonValue] = {"output": NO_OUTPUT if output is None else output}
     if response.error:
@@ -232,7 +233,7 @@ def build_function_response(response: Response) -> FunctionResponse:
 
 
 def _build_output(parts: tuple[Part, ...]) -> JsonValue:
-    """What the parts say; None when they say nothing."""
+    """Build the output from the parts; None when they are empty."""
     if len(parts) == 1 and isinstance(parts[0], DataPart):
         return parts[0].value if parts[0].value is not None else "null"
     return "\n".join(part.text for part in parts) or None

@@ -1,4 +1,4 @@
-"""What calls of a turn run within, and what may change it for the calls after (S47). Data of the turn, nothing more."""
+"""The context of the calls of a turn: folder, environment and tools; and changes of it by calls (S47). Pure data."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from pydantic import ConfigDict, Field, JsonValue, StringConstraints, field_vali
 from holdfast.domain.base import Data
 
 Dependence = Literal["folder", "environment"]
-"""What of the context a tool's calls go by."""
+"""A part of the context that the calls of a tool may depend on."""
 Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,200}$")]
 Folder = Annotated[str, StringConstraints(min_length=1, max_length=4_096)]
 ToolName = Annotated[str, StringConstraints(max_length=300)]
 ToolPattern = Annotated[str, StringConstraints(pattern=r"^[^\s,?\[\]]+$", max_length=300)]
-"""The name of a tool, or names with `*` for any text: `github__*`."""
+"""The name of a tool, or a pattern with `*` for any text: `github__*`."""
 MAX_PATTERNS = 1_000
 
 HOME = "."
 
 
 class Context(Data):
-    """What the next call runs within."""
+    """The context of the next call of a turn: the folder and environment of commands, and the available tools."""
 
     folder: str = HOME
-    """Where commands run, in the workspace."""
+    """The folder of commands, relative to the workspace."""
     environment: dict[str, str] = Field(default_factory=dict)
-    """Variables of commands, each by the name of the variable of the worker that has its value."""
+    """The variables of commands: for each, the name of the worker's variable that has its value."""
     tools: tuple[str, ...] | None = None
-    """The tools there are, if not all."""
+    """The available tools; None for all."""
 
     def has_tool(self, tool: str) -> bool:
-        """Is this tool among those there are?"""
+        """Is this tool available?"""
         return self.tools is None or tool in self.tools
 
 
 def names_tool(patterns: Collection[str] | None, tool: str) -> bool:
-    """Is this tool on a list of names and patterns? None is a list of all."""
+    """Does a list of names and patterns contain this tool? None contains all."""
     return patterns is None or any(fnmatchcase(tool, pattern) for pattern in patterns)
 
 
 class ContextChange(Data):
-    """What a call that ran alone leaves for the calls after it. What is left out stays as it was."""
+    """A change of the context by a call that ran alone. None leaves a field unchanged."""
 
-    # A value that was given in place of a name must not get into an error, and by that into a history.
+    # A tool may give a secret value in place of a variable's name: it must not get into an error, and so a history.
     model_config = ConfigDict(hide_input_in_errors=True)
 
     folder: Folder | None = None
     environment: dict[Variable, Variable | None] = Field(default_factory=dict, max_length=100)
-    """Variables by reference; None takes one away."""
+    """Variables by the names of the worker's; None removes one."""
     tools: tuple[ToolName, ...] | Literal["all"] | None = None
 
     @field_validator("tools")
@@ -62,7 +62,7 @@ class ContextChange(Data):
 
 
 def apply_context_change(context: Context, change: ContextChange) -> Context:
-    """The context after a change."""
+    """Apply a change to a context."""
     environment = {**context.environment, **change.environment}
     return Context(
         folder=change.folder or context.folder,
@@ -72,16 +72,16 @@ def apply_context_change(context: Context, change: ContextChange) -> Context:
 
 
 def describe_context_change(before: Context, after: Context) -> str:
-    """What changed, in a line."""
-    said = [f"folder {after.folder}"] if after.folder != before.folder else []
+    """Describe what changed, in one line."""
+    changes = [f"folder {after.folder}"] if after.folder != before.folder else []
     names = {name for name, _ in before.environment.items() ^ after.environment.items()}
-    said += [f"environment {', '.join(sorted(names))}"] if names else []
-    said += [f"tools {'all' if after.tools is None else len(after.tools)}"] if after.tools != before.tools else []
-    return ", ".join(said)
+    changes += [f"environment {', '.join(sorted(names))}"] if names else []
+    changes += [f"tools {'all' if after.tools is None else len(after.tools)}"] if after.tools != before.tools else []
+    return ", ".join(changes)
 
 
 def select_context(context: Context, depends_on: tuple[Dependence, ...]) -> dict[str, JsonValue]:
-    """What of the context a tool's call goes by, as far as it is not what every turn begins with: for its digest."""
+    """Select the parts of the context for the digest of a call, without those that have their default."""
     parts: dict[str, JsonValue] = {}
     if "folder" in depends_on and context.folder != HOME:
         parts["folder"] = context.folder

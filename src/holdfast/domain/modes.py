@@ -1,4 +1,4 @@
-"""How much proceeds without asking (S27). A turn wishes for a mode; a worker says which it permits."""
+"""Approval modes (S27). A turn requests a mode; its worker decides whether it permits that."""
 
 from __future__ import annotations
 
@@ -6,25 +6,26 @@ from enum import StrEnum
 
 
 class Mode(StrEnum):
-    """What a turn wishes for."""
+    """The approval mode of a turn: which calls proceed without a question (S27)."""
 
     DEFAULT = "default"
+    """Calls proceed as rules, hooks and tools say."""
     AUTO_EDIT = "auto_edit"
-    """Edits inside the workspace proceed."""
+    """Edits inside the workspace proceed too."""
     PLAN = "plan"
-    """Only tools that merely read."""
+    """Only tools with the effect `read` may run."""
     YOLO = "yolo"
-    """Everything but what is denied and, unless a setting lifts that, what destroys or cannot be read."""
+    """All calls proceed that are not denied. Destructive or unreadable commands need an approval (`yolo_asks`)."""
 
 
 class Confirming(StrEnum):
-    """Which calls a person is asked about."""
+    """Which calls need an approval."""
 
     POLICY = "policy"
-    """Those that rules, hooks and tools want to have asked about."""
+    """Calls for which a rule, a hook or a tool requires an approval."""
     ALWAYS = "always"
-    """All of them, whatever a rule, a grant or a mode allows. What is denied stays denied."""
+    """All calls, whatever a rule, a grant or a mode allows. Denied calls stay denied."""
 
 
 DEFAULT_PERMITTED = (Mode.DEFAULT, Mode.AUTO_EDIT, Mode.PLAN)
-"""What a worker permits that was not told otherwise: nobody gets everything by asking for it."""
+"""The modes that a worker permits by default: `yolo` needs a setting."""

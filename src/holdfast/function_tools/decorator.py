@@ -11,8 +11,8 @@
         return sum(len(word) >= least for word in text.split())
 
 An `async` function runs on the worker's event loop, any other in a thread of its own. A thread cannot be stopped, so a
-stop waits for it. A parameter annotated `Run` or `Run | None` is not the model's: it gets the run. A call asks for
-approval unless the function merely reads; `confirm` changes that.
+stop waits for it. A parameter annotated `Run` or `Run | None` is not in the schema: it gets the `Run` of the call. A
+call needs an approval unless the effect is `read`; `confirm` changes that.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from holdfast.util.text import shorten_text
 _PARTS = (TextPart, DataPart, BlobPart)
 
 
-class ToolTraits(TypedDict, total=False):
-    """The options of a tool that are attributes of `Tool`, where they are explained."""
+class ToolOptions(TypedDict, total=False):
+    """The options of `@tool` that are attributes of `Tool`. `Tool` and `Traits` explain them."""
 
     display_name: str | None
     interrupt: Interrupt
@@ -78,7 +78,7 @@ def tool(
     confirm: Confirm | None = None,
     concurrency_safe: ConcurrencySafe | None = None,
     on_decision: OnDecision | None = None,
-    **traits: Unpack[ToolTraits],
+    **traits: Unpack[ToolOptions],
 ) -> Callable[[Function], FunctionTool]: ...
 
 
@@ -92,16 +92,20 @@ def tool(
     confirm: Confirm | None = None,
     concurrency_safe: ConcurrencySafe | None = None,
     on_decision: OnDecision | None = None,
-    **traits: Unpack[ToolTraits],
+    **traits: Unpack[ToolOptions],
 ) -> Any:
     """Make a tool from a function: `@tool`, or `@tool(effect=Effect.READ, …)`.
 
-    `name`, `description`: None takes the function's. `effect`: what a repetition does (S31). `confirm`: whether or why
-    to ask a person, a function of the arguments at will; None asks unless it merely reads. `concurrency_safe`: may it
-    run beside others; None says yes if it merely reads. `on_decision`: is told of the decision that lets its call run,
-    with the arguments (`DecisionNotice` says of which not).
+    `name`, `description`: None takes those of the function.
+    `effect`: the effect of a call, which decides whether it may be repeated (S31).
+    `confirm`: whether to ask a person before a call, or the title of the question; or a function of the arguments that
+    returns either. None asks unless the effect is `read`.
+    `concurrency_safe`: may a call run at the same time as others? A bool, or a function of the arguments. None: if the
+    effect is `read`.
+    `on_decision`: called with the decision that lets a call run, before it runs (`DecisionNotice` says which).
+    `traits`: attributes of `Tool`.
 
-    Raises BadInput when its types cannot be a tool's.
+    Raises BadInput when the signature of the function cannot be that of a tool.
     """
 
     def build_tool(found: Function) -> FunctionTool:
@@ -132,23 +136,23 @@ class FunctionTool(Tool):
         confirm: Confirm | None = None,
         concurrency_safe: ConcurrencySafe | None = None,
         on_decision: OnDecision | None = None,
-        **traits: Unpack[ToolTraits],
+        **traits: Unpack[ToolOptions],
     ) -> None:
         _check_function(function, concurrency_safe)
-        said = read_signature(function)
+        signature = read_signature(function)
         self.function = function
         self.name = name or function.__name__
-        self.description = description or said.description or self.name
+        self.description = description or signature.description or self.name
         self.effect = effect
         self.confirm: Confirm = effect is not Effect.READ if confirm is None else confirm
         self.safe: ConcurrencySafe = effect is Effect.READ if concurrency_safe is None else concurrency_safe
         self.checks_quickly = not inspect.iscoroutinefunction(confirm)  # what awaits something may take long
         self.on_decision = on_decision
-        self.Parameters = said.parameters
-        self.runs = said.runs
+        self.Parameters = signature.parameters
+        self.runs = signature.runs
         for trait, value in traits.items():
-            if trait not in ToolTraits.__annotations__:
-                known = did_you_mean(trait, ToolTraits.__annotations__)
+            if trait not in ToolOptions.__annotations__:
+                known = did_you_mean(trait, ToolOptions.__annotations__)
                 raise BadInput(f"{trait!r} is not an option of a tool. {known}".rstrip())
             setattr(self, trait, value)
 
@@ -157,7 +161,7 @@ class FunctionTool(Tool):
         return self.function(*args, **kwargs)
 
     def build(self, arguments: BaseModel, workspace: Path) -> Invocation:
-        """Bind checked arguments."""
+        """See the base class."""
         fields = type(arguments).model_fields
         return _FunctionInvocation(self, {str(field.alias): getattr(arguments, name) for name, field in fields.items()})
 
@@ -185,9 +189,9 @@ class _FunctionInvocation(Invocation):
         return Confirmation(kind="info", title=asked if isinstance(asked, str) else self.describe())
 
     async def on_decision(self, decision: DecisionNotice) -> None:
-        heard = self._tool.on_decision(decision) if self._tool.on_decision else None
-        if inspect.isawaitable(heard):
-            await heard
+        result = self._tool.on_decision(decision) if self._tool.on_decision else None
+        if inspect.isawaitable(result):
+            await result
 
     async def execute(self, run: Run) -> Result:
         given = {**self._arguments, **dict.fromkeys(self._tool.runs, run)}

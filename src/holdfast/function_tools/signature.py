@@ -17,21 +17,21 @@ from holdfast.errors import BadInput
 Function = Callable[..., Any]
 
 
-class Signature(NamedTuple):
-    """What a function declares."""
+class FunctionSignature(NamedTuple):
+    """The signature of a function as a tool: description, parameters, and parameters that get the `Run`."""
 
     description: str
     parameters: type[BaseModel]
-    """What a model gives. Each field has the parameter's name as its alias."""
+    """The parameters that a model fills. The alias of each field is the name of the parameter."""
     runs: tuple[str, ...]
-    """The parameters that get the run."""
+    """The names of the parameters that get the `Run`."""
 
 
-def read_signature(function: Function) -> Signature:
+def read_signature(function: Function) -> FunctionSignature:
     """Read the signature of a function. BadInput when it cannot be that of a tool."""
     documented = _parse_docstring(inspect.getdoc(function) or "")
     parameters, runs = _build_parameters(function, documented)
-    return Signature(_join_description(documented), parameters, runs)
+    return FunctionSignature(_join_description(documented), parameters, runs)
 
 
 def _parse_docstring(text: str) -> docstring_parser.Docstring:
@@ -51,8 +51,8 @@ def _join_description(documented: docstring_parser.Docstring) -> str:
 def _build_parameters(
     function: Function, documented: docstring_parser.Docstring
 ) -> tuple[type[BaseModel], tuple[str, ...]]:
-    """The model of the parameters, and the names of those that get the run."""
-    told = {item.arg_name: item.description or "" for item in documented.params}
+    """The model of the parameters, and the names of those that get the `Run`."""
+    described = {item.arg_name: item.description or "" for item in documented.params}
     hints = _resolve_hints(function)
     fields: dict[str, Any] = {}
     runs: list[str] = []
@@ -63,10 +63,10 @@ def _build_parameters(
             continue
         default = ... if parameter.default is parameter.empty else parameter.default
         words: dict[str, Any] = (
-            {"description": told[name]} if told.get(name) and not _has_description(hints[name]) else {}
+            {"description": described[name]} if described.get(name) and not _has_description(hints[name]) else {}
         )
-        # By alias, since a parameter may be called as a model's own attribute is (`copy`, `schema`); and by a name that
-        # no parameter has, since fields may be given by name as well.
+        # The alias is the parameter's name, which may be an attribute of pydantic models (`copy`, `schema`). The
+        # field's own name is one that no parameter can have, since pydantic also accepts fields by name.
         fields[f"given {name}"] = (hints[name], Field(default, alias=name, **words))
     try:
         model = create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)

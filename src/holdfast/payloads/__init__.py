@@ -1,1 +1,1 @@
-"""How payloads are converted, encrypted and stored outside a history. Nothing about their meaning."""
+"""Conversion, encryption and external storage of payloads. Nothing about their meaning."""

@@ -47,8 +47,8 @@ _KEEPER_TASKS: set[asyncio.Task[None]] = set()
 class CachedConnection(Generic[T]):
     """A connection that is opened at first use, shared, and closed when nobody has used it for a while.
 
-    One for each event loop. Those who use payloads are not told when a client or worker ends, so a task of the loop
-    holds the connection: it closes it after a pause, or when the loop ends.
+    One for each event loop. Temporal does not notify a data converter when a client or worker ends, so a task of the
+    loop holds the connection, and closes it after a pause, or when the loop ends.
     """
 
     def __init__(
@@ -265,7 +265,7 @@ def build_buckets(settings: Settings) -> list[Buckets]:
     except ModuleNotFoundError as error:
         extra = "gcs" if found or not settings.storage.s3 else "s3"
         raise BadInput(
-            f"payloads are kept in a bucket ([storage.{extra}]), and the package {error.name!r} for it is not "
+            f"payloads are stored in a bucket ([storage.{extra}]), and the package {error.name!r} for it is not "
             f"installed: pip install 'holdfast[{extra}]'"
         ) from None
     return found
@@ -279,7 +279,7 @@ def build_drivers(settings: Settings) -> list[StorageDriver]:
 
 
 async def check_stores(settings: Settings) -> list[Finding]:
-    """Does every bucket answer that is read from? Nothing is written. BadInput, StoreUnavailable."""
+    """Check that every configured bucket can be read. Writes nothing. Raises BadInput or StoreUnavailable."""
     drivers = [driver for driver in build_drivers(settings) if isinstance(driver, BucketStorage)]
     for driver in drivers:
         await driver.check_reachable()

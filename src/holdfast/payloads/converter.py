@@ -1,7 +1,7 @@
 """The data converter: pydantic JSON, encryption where there are keys, and external storage for large payloads.
 
 Where anything may arrive (the input of a turn, the body of a signal), the turn itself reads it. So a payload that
-cannot be parsed becomes an `Unreadable` value, instead of a decoding error that Temporal retries without end.
+cannot be parsed becomes an `UnreadablePayload` value, instead of a decoding error that Temporal retries without end.
 
 Why: docs/decisions/0003-message-bodies-are-read-by-the-workflow.md.
 """
@@ -28,7 +28,7 @@ from temporalio.converter import (
     StorageDriver,
 )
 
-from holdfast.domain.base import Unreadable
+from holdfast.domain.base import UnreadablePayload
 from holdfast.errors import BadInput, KeyMissing, PayloadUnreadable
 from holdfast.payloads.bucket_store import build_drivers
 from holdfast.payloads.encryption import LOCKED, EncryptingCodec
@@ -48,13 +48,13 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger(__name__)
 _REASONS = {
-    MISSING: "a payload that is kept outside the history is not there ({})",
+    MISSING: "a payload that is stored outside the history is missing ({})",
     LOCKED: "a payload cannot be read: {}",
 }
 
 
 class LeanJson(PydanticJSONPlainPayloadConverter):
-    """Pydantic's JSON without fields that have their default: whoever reads it takes the default."""
+    """Pydantic's JSON without fields that have their default: the reader fills these in."""
 
     def to_payload(self, value: Any) -> Payload | None:
         """See the base class."""
@@ -65,11 +65,11 @@ class LeanJson(PydanticJSONPlainPayloadConverter):
 
 _SERIALIZER = SchemaSerializer(any_schema(), CoreConfig(ser_json_inf_nan="constants"))
 _JSON = LeanJson()
-"""One for all: Temporal makes a payload converter for every activity, and this one remembers how each type is read."""
+"""Shared: Temporal makes a payload converter for every activity, and this one caches a reader for each type."""
 
 
 class HoldfastPayloadConverter(CompositePayloadConverter):
-    """The default converters with pydantic's JSON. A value without a type that cannot be parsed is `Unreadable`.
+    """The default converters with pydantic's JSON. A value without a type that cannot be parsed is `UnreadablePayload`.
 
     So is one whose file or key is missing: its reader decides whether to wait (the input of a turn) or to drop it (a
     signal). With a type, PayloadUnreadable is raised.
@@ -92,17 +92,17 @@ class HoldfastPayloadConverter(CompositePayloadConverter):
         if why := explain_unreadable(payload):
             if hint not in (None, Any):
                 raise PayloadUnreadable(why)
-            return Unreadable(why, gone=True)
+            return UnreadablePayload(why, gone=True)
         try:
             return super().from_payloads([payload], [hint] if hint else None)[0]
         except Exception as error:
             if hint not in (None, Any):
                 raise
-            return Unreadable(exception_text(error, 500))
+            return UnreadablePayload(exception_text(error, 500))
 
 
 class TolerantConverter(OpenDataConverter):
-    """A converter that survives forged references: Temporal would fail the task for a marked payload that is none."""
+    """A converter that survives forged references, for which Temporal would fail the workflow task."""
 
     async def unmark_references(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Decode each encoded reference; a payload that only claims to be one becomes an `unreadable` placeholder."""
@@ -116,21 +116,21 @@ class TolerantConverter(OpenDataConverter):
         except KeyMissing:
             raise
         except Exception:
-            return Payload(metadata={"encoding": MISSING}, data=b"a reference that is none")
+            return Payload(metadata={"encoding": MISSING}, data=b"a forged reference")
         return reference
 
     async def find_reference(self, payload: Payload) -> ExternalStorageReference | None:
-        """Return where a payload is kept, if it is only a reference."""
+        """Return the reference that a payload holds, or None."""
         [unmarked] = await self.unmark_references([payload])
         return decode_reference(self.external_storage, unmarked) if self.external_storage else None
 
     async def fetch_payload(self, payload: Payload) -> Payload:
-        """Return a payload from where it is kept, as it was stored; a placeholder with the reason where it is not."""
+        """Return the stored payload of a reference, still encrypted; a placeholder with the reason if it is missing."""
         [unmarked] = await self.unmark_references([payload])
         return await retrieve_payload(self.external_storage, unmarked) if self.external_storage else unmarked
 
     async def decrypt_payload(self, payload: Payload) -> Payload:
-        """Decrypt a retrieved payload; a placeholder with the reason where that cannot be done."""
+        """Decrypt a retrieved payload; return a placeholder with the reason if that fails."""
         return (await self.payload_codec.decode([payload]))[0] if self.payload_codec else payload
 
 
@@ -156,14 +156,14 @@ class TolerantStorage(OpenExternalStorage):
         return found
 
     def decode_reference(self, payload: Payload) -> ExternalStorageReference | None:
-        """Return the reference that a payload holds; for one that cannot be parsed, one that leads nowhere."""
+        """Return the reference that a payload holds; for an invalid one, a reference to an unknown driver."""
         try:
             return super().decode_reference(payload)
         except Exception:
             return ExternalStorageReference(driver_name="unreadable")
 
     def get_driver(self, name: str) -> StorageDriver:
-        """Return the driver with this name; where there is none, one that finds nothing."""
+        """Return the driver with this name, or one that finds nothing."""
         return next((driver for driver in self.drivers if driver.name() == name), MissingDriver())
 
 
@@ -198,8 +198,8 @@ def build_converter(
 
 def explain_unreadable(payload: Payload) -> str | None:
     """The reason in a placeholder; None for any other payload."""
-    words = _REASONS.get(payload.metadata.get("encoding", b""))
-    return words.format(payload.data.decode("utf-8", "replace")) if words else None
+    reason = _REASONS.get(payload.metadata.get("encoding", b""))
+    return reason.format(payload.data.decode("utf-8", "replace")) if reason else None
 
 
 def _add_encryption(converter: DataConverter, keyring: Keyring) -> DataConverter:

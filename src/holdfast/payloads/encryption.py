@@ -98,12 +98,12 @@ class EncryptingCodec(PayloadCodec):
             return self._build_without_key(payload, name)
         nonce, sealed = payload.data[:_NONCE], payload.data[_NONCE:]
         if len(sealed) < _TAG:
-            return _build_locked(f"it is not all of what the key {_format_name(name)} encrypted")
+            return _build_locked(f"it was encrypted with the key {_format_name(name)}, and is truncated")
         try:
             return Payload.FromString(cipher.decrypt(nonce, sealed, _build_associated_data(_PAYLOAD_LABEL, name)))
         except (InvalidTag, DecodeError):
             return _build_locked(
-                f"it is not what the key {_format_name(name)} encrypted: it was changed, or that key was another"
+                f"it cannot be decrypted with the key {_format_name(name)}: it was changed, or that key was another"
             )
 
     def _build_without_key(self, payload: Payload, name: str) -> Payload:
@@ -120,10 +120,10 @@ class EncryptingCodec(PayloadCodec):
 
 
 class Seals:
-    """Encrypts text for a database of others with the first key of a ring, and decrypts it with all of them.
+    """Encrypts text for a shared database with the first key of a ring, and decrypts it with all of them.
 
-    A sealed text is bound to what it is about: a row that is copied to another name cannot be opened. An old row that
-    somebody puts back can. Without keys, text stays unchanged.
+    A sealed text is bound to the name of its row: copied to another row it cannot be opened. Restoring an old value of
+    the same row is not detected. Without keys, text stays unchanged.
     """
 
     def __init__(self, keyring: Keyring) -> None:
@@ -132,7 +132,7 @@ class Seals:
         self._refuses_plain = keyring.refuses_plain and bool(keyring.keys)
 
     def seal(self, text: str, about: str) -> str:
-        """The sealed text; `about` must be the same when it is opened."""
+        """Encrypt a text. `open` needs the same `about`."""
         key = self._active
         if key is None:
             return text
@@ -140,26 +140,26 @@ class Seals:
         data = nonce + self._keys[key.id].encrypt(nonce, text.encode(), _build_row_data(key.id, about))
         return f"{SEALED}{key.id}:{base64.b64encode(data).decode()}"
 
-    def is_current(self, kept: str) -> bool:
-        """Was it sealed with the present key, or left unsealed as there is none?"""
+    def is_current(self, sealed: str) -> bool:
+        """Is the text sealed with the present key, or plain if there is none?"""
         key = self._active
-        return not kept.startswith(SEALED) if key is None else kept.startswith(f"{SEALED}{key.id}:")
+        return not sealed.startswith(SEALED) if key is None else sealed.startswith(f"{SEALED}{key.id}:")
 
-    def open(self, kept: str, about: str) -> str:
-        """The text that was sealed. BadInput with the reason when that is not possible."""
-        if not kept.startswith(SEALED):
+    def open(self, sealed: str, about: str) -> str:
+        """Decrypt a sealed text. BadInput with the reason when that is not possible."""
+        if not sealed.startswith(SEALED):
             if self._refuses_plain:
                 raise BadInput("it is not encrypted, and the settings refuse that")
-            return kept
-        name, _, data = kept.removeprefix(SEALED).rpartition(":")
+            return sealed
+        name, _, data = sealed.removeprefix(SEALED).rpartition(":")
         cipher, shown = self._keys.get(name), _format_name(name)
         if cipher is None:
             raise BadInput(f"it is encrypted with the key {shown}, which this process does not have")
         try:
-            sealed = base64.b64decode(data, validate=True)
-            return cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], _build_row_data(name, about)).decode()
+            encrypted = base64.b64decode(data, validate=True)
+            return cipher.decrypt(encrypted[:_NONCE], encrypted[_NONCE:], _build_row_data(name, about)).decode()
         except (InvalidTag, binascii.Error, ValueError):
-            raise BadInput(f"it is not what the key {shown} encrypted here: it was changed, or moved") from None
+            raise BadInput(f"it cannot be decrypted with the key {shown}: it was changed, or moved") from None
 
 
 def find_key_id(payload: Payload) -> str | None:
@@ -169,10 +169,10 @@ def find_key_id(payload: Payload) -> str | None:
     return payload.metadata.get(KEY_ID, b"").decode("utf-8", "replace")
 
 
-_HAS_KEYS = "add it to [encryption] in the settings of this process (`holdfast encryption check` tells what it has)"
+_HAS_KEYS = "add it to [encryption] in the settings of this process (`holdfast encryption check` lists what it has)"
 _HAS_NO_KEYS = (
     "no keys are in effect here. Name the settings file that has [encryption] with --config, or trust the one in "
-    "this folder (`holdfast encryption check` tells what is in effect)"
+    "this folder (`holdfast encryption check` lists what is in effect)"
 )
 
 
@@ -205,4 +205,4 @@ def _build_locked(reason: str) -> Payload:
 
 
 def _format_name(name: str) -> str:
-    return repr(shorten_text(name, 40)) if name.isprintable() else "of no name that shows"
+    return repr(shorten_text(name, 40)) if name.isprintable() else "(an unprintable name)"

@@ -28,6 +28,7 @@ from temporalio.converter import (
 )
 
 from holdfast.errors import StoreUnavailable
+from holdfast.names import FILES_DRIVER, MISSING_DRIVER
 from holdfast.util.files import write_whole
 
 THRESHOLD = 16 * 1024
@@ -53,7 +54,7 @@ class FileStorage(StorageDriver):
 
     def name(self) -> str:
         """The name of the driver, which histories hold for ever."""
-        return "holdfast.files"
+        return FILES_DRIVER
 
     async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
         """Write payloads that are not there yet. Raises StoreUnavailable."""
@@ -136,7 +137,7 @@ class FileStorage(StorageDriver):
 
 def build_too_large() -> Payload:
     """The placeholder for a payload that is too large to load."""
-    return Payload(metadata={"encoding": b"json/plain"}, data=b"larger than anything we take in")
+    return Payload(metadata={"encoding": b"json/plain"}, data=b"the payload exceeds 100 MB")
 
 
 def note_namespace(folder: Path, namespace: str) -> None:
@@ -172,7 +173,7 @@ class MissingDriver(StorageDriver):
 
     def name(self) -> str:
         """A name that no history holds."""
-        return "holdfast.nowhere"
+        return MISSING_DRIVER
 
     async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
         """Raises OSError: it is never written to."""

@@ -37,7 +37,7 @@ class GcsBuckets(Buckets):
 
     def __init__(self, settings: GcsSettings) -> None:
         super().__init__(settings)
-        self._kept: CachedConnection[Storage] = CachedConnection(self._open_client)
+        self._connection: CachedConnection[Storage] = CachedConnection(self._open_client)
 
     def _open_client(self) -> AbstractAsyncContextManager[Storage]:
         return Storage()
@@ -48,7 +48,7 @@ class GcsBuckets(Buckets):
 
     async def put(self, bucket: str, name: str, data: bytes) -> None:
         """See the base class."""
-        async with self._kept.use_connection() as client:
+        async with self._connection.use_connection() as client:
             await client.upload(
                 bucket,
                 self.prefix + name,
@@ -60,7 +60,7 @@ class GcsBuckets(Buckets):
 
     async def get(self, bucket: str, name: str) -> bytes:
         """See the base class."""
-        async with self._kept.use_connection() as client:
+        async with self._connection.use_connection() as client:
             try:
                 found = await client.download_metadata(bucket, self.prefix + name, timeout=_SECONDS)
                 if int(found.get("size", 0)) > TOO_LARGE:
@@ -74,7 +74,7 @@ class GcsBuckets(Buckets):
     async def list_objects(self, start: str) -> AsyncIterator[StoredObject]:
         """See the base class."""
         asked = {"prefix": self.prefix + start}
-        async with self._kept.use_connection() as client:
+        async with self._connection.use_connection() as client:
             while True:
                 page = await client.list_objects(self.settings.bucket, params=asked, timeout=_SECONDS)
                 for item in page.get("items", ()):
@@ -87,7 +87,7 @@ class GcsBuckets(Buckets):
 
     async def remove(self, found: StoredObject) -> bool:
         """See the base class. Emulators ignore the condition on the generation, so it is also read before."""
-        async with self._kept.use_connection() as client:
+        async with self._connection.use_connection() as client:
             try:
                 now = await client.download_metadata(self.settings.bucket, self.prefix + found.name, timeout=_SECONDS)
                 if str(now.get("generation")) != found.version:

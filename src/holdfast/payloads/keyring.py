@@ -1,7 +1,7 @@
-"""The keys that payloads are encrypted with: read from the environment, a file or a command, as the settings say.
+"""The encryption keys of payloads, read from the environment, a file or a command, as the settings say.
 
 A key is 32 random bytes in base64 (`holdfast encryption new-key`). An error names the line of the settings file, and
-never a word of what was read.
+never quotes what was read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _KEY_HINT = "`holdfast encryption new-key` makes one"
 
 @dataclass(frozen=True)
 class Key:
-    """32 bytes, and the id that stands beside everything that they encrypt."""
+    """A key of 32 bytes, and its id, which everything encrypted with it names."""
 
     id: str
     secret: bytes = field(repr=False)
@@ -47,7 +47,7 @@ class Keyring:
 
     keys: tuple[Key, ...] = ()
     refuses_plain: bool = False
-    """Are payloads refused that are not encrypted?"""
+    """Refuse payloads that are not encrypted?"""
     retired: frozenset[str] = frozenset()
     """Ids of keys that are no longer used: a payload that names one counts as forged."""
 
@@ -79,8 +79,9 @@ def load_keyring(settings: Settings) -> Keyring:
     problems = [one.problem for one in found if one.problem]
     if problems:
         raise BadInput("\n".join(problems))
-    said = settings.encryption
-    return Keyring(tuple(one.key for one in found if one.key), said.plain == "refuse", frozenset(said.retired))
+    encryption = settings.encryption
+    keys = tuple(one.key for one in found if one.key)
+    return Keyring(keys, encryption.plain == "refuse", frozenset(encryption.retired))
 
 
 def check_keys(settings: Settings) -> list[KeyFound]:
@@ -101,7 +102,7 @@ def _add_line(found: KeyFound, settings: Settings, place: int) -> KeyFound:
         return found
     line = settings.file_lines.get(f"encryption.keys.{place}")
     where = f"{settings.file}, line {line}: " if line else ""
-    text = f"{where}the encryption key {found.id!r} cannot be had from {found.origin}: {found.problem}"
+    text = f"{where}the encryption key {found.id!r} cannot be read from {found.origin}: {found.problem}"
     return KeyFound(found.id, found.origin, problem=text)
 
 
@@ -169,7 +170,7 @@ def _read_command_key(given: KeySettings) -> bytes:
     deadline = time.monotonic() + given.timeout_seconds
     with process:
         try:
-            said = _read_output(process, deadline)
+            output = _read_output(process, deadline)
             code = process.wait(max(0.0, deadline - time.monotonic()))
         except (subprocess.TimeoutExpired, ValueError) as error:
             with suppress(ProcessLookupError):
@@ -178,22 +179,22 @@ def _read_command_key(given: KeySettings) -> bytes:
             raise (error if isinstance(error, ValueError) else ValueError(late)) from None
     if code:
         how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
-        raise ValueError(f"it {how}; run it yourself to see what it says")
-    return said
+        raise ValueError(f"it {how}; run it yourself to see its error")
+    return output
 
 
 def _read_output(process: subprocess.Popen[bytes], deadline: float) -> bytes:
     """The output of a process, up to a limit; through a pipe, so that no key is on a disk."""
-    said, pipe = b"", process.stdout
+    output, pipe = b"", process.stdout
     assert pipe
-    while len(said) < _LIMIT:
+    while len(output) < _LIMIT:
         ready, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
         if not ready:
             raise subprocess.TimeoutExpired(process.args, 0)
         chunk = os.read(pipe.fileno(), _LIMIT)
         if not chunk:
-            return said
-        said += chunk
+            return output
+        output += chunk
     raise ValueError("it prints far more than a key")
 
 
@@ -203,18 +204,18 @@ def _decode_key(text: bytes) -> bytes:
     try:
         secret = base64.b64decode(words + b"=" * (-len(words) % 4), validate=True)
     except (binascii.Error, ValueError):
-        raise ValueError(f"what it holds is no base64; {_KEY_HINT}") from None
+        raise ValueError(f"its content is not base64; {_KEY_HINT}") from None
     if len(secret) != KEY_SIZE:
-        raise ValueError(f"what it holds is base64 of {len(secret):,} bytes, and a key has {KEY_SIZE}; {_KEY_HINT}")
+        raise ValueError(f"its content is base64 of {len(secret):,} bytes, and a key has {KEY_SIZE}; {_KEY_HINT}")
     return secret
 
 
 def check_keyring(settings: Settings) -> Iterator[Finding]:
-    """Can every key be had?"""
+    """Check that every key can be read."""
     found = check_keys(settings)
-    do = "put it where the settings say: without it no worker starts, and what it encrypted cannot be read"
+    do = "put it where the settings say: without it no worker starts, and payloads encrypted with it cannot be read"
     yield from (problem(one.problem, do) for one in found if one.problem)
     if not found:
         yield ok("nothing is encrypted: the settings have no [[encryption.keys]]")
     elif not any(one.problem for one in found):
-        yield ok(f"{len(found)} keys; {found[0].id!r} is written with")
+        yield ok(f"{len(found)} keys; {found[0].id!r} encrypts")

@@ -39,7 +39,7 @@ class S3Buckets(Buckets):
         super().__init__(settings)
         self._region, self._endpoint = settings.region, settings.endpoint
         self._session = aioboto3.Session()
-        self._kept: CachedConnection[Any] = CachedConnection(self._open_client)
+        self._connection: CachedConnection[Any] = CachedConnection(self._open_client)
 
     def _open_client(self) -> AbstractAsyncContextManager[Any]:
         opening: AbstractAsyncContextManager[Any] = self._session.client(
@@ -53,12 +53,12 @@ class S3Buckets(Buckets):
 
     async def put(self, bucket: str, name: str, data: bytes) -> None:
         """See the base class."""
-        async with self._kept.use_connection() as client:
+        async with self._connection.use_connection() as client:
             await client.put_object(Bucket=bucket, Key=self.prefix + name, Body=data)
 
     async def get(self, bucket: str, name: str) -> bytes:
         """See the base class."""
-        async with self._kept.use_connection() as client:
+        async with self._connection.use_connection() as client:
             try:
                 found = await client.get_object(Bucket=bucket, Key=self.prefix + name)
             except ClientError as error:
@@ -73,7 +73,7 @@ class S3Buckets(Buckets):
 
     async def list_objects(self, start: str) -> AsyncIterator[StoredObject]:
         """See the base class."""
-        async with self._kept.use_connection() as client:
+        async with self._connection.use_connection() as client:
             pages = client.get_paginator("list_objects_v2").paginate(
                 Bucket=self.settings.bucket, Prefix=self.prefix + start
             )
@@ -84,7 +84,7 @@ class S3Buckets(Buckets):
 
     async def remove(self, found: StoredObject) -> bool:
         """See the base class. S3 has no conditional removal by time, so the object is read just before."""
-        async with self._kept.use_connection() as client:
+        async with self._connection.use_connection() as client:
             place = {"Bucket": self.settings.bucket, "Key": self.prefix + found.name}
             try:
                 now = await client.head_object(**place)

@@ -170,14 +170,14 @@ class SharedOutputs:
         try:
             payload = Payload.FromString(await self._fetch_object(self._format_object_name(turn, name)))
         except DecodeError:
-            raise PayloadUnreadable("it was changed where it is kept") from None
+            raise PayloadUnreadable("the stored output was changed") from None
         if self._codec:
             [payload] = await self._codec.decode([payload])
         if why := explain_unreadable(payload):
             raise PayloadUnreadable(why)
         incomplete = "incomplete" in payload.metadata
         if not incomplete and not hashlib.sha256(payload.data).hexdigest().startswith(name):
-            raise PayloadUnreadable("it was changed where it is kept")
+            raise PayloadUnreadable("the stored output was changed")
         return SharedOutput(payload.data, _read_media_type(payload), incomplete)
 
     def _format_object_name(self, turn: str, name: str) -> str:

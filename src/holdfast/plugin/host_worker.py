@@ -106,7 +106,7 @@ class HostWorker:
 
 
 class HostOptions(NamedTuple):
-    """How calls of the host are run."""
+    """The options of the worker for calls of this host."""
 
     queue: str
     activities: Sequence[Callable[..., Any]]

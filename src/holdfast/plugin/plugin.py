@@ -79,10 +79,10 @@ STICKY_TIMEOUT = timedelta(seconds=3)
 
 
 def _build_version(settings: Settings) -> WorkerDeploymentConfig | None:
-    """The version of our workers: what starts on it stays with it. It is not set on the workflows themselves, because
-    the server refuses a worker without a version that does.
+    """The version of our workers. Workflows that start on it stay with it (pinned).
 
-    Queues of hosts and processes have no versions: a call there must run there.
+    The behaviour is not set on the workflow classes: the server refuses a worker without a version that sets it. Queues
+    of hosts and processes have no versions, as their calls must run there.
     """
     name, build = settings.deployment.name, settings.deployment.build
     if build is None:
@@ -91,7 +91,7 @@ def _build_version(settings: Settings) -> WorkerDeploymentConfig | None:
 
 
 class _QueueOfWorkers(NamedTuple):
-    """What the workers of this process on one task queue share."""
+    """The parts that the workers of this process on one task queue share."""
 
     host_queue: str
     execute: Callable[..., object]
@@ -103,8 +103,8 @@ class HoldfastPlugin(SimplePlugin):
     """The Temporal plugin of Holdfast: pass it to `Client.connect`, and workers of that client run turns and sessions.
 
     `settings` are those of this process; None reads none and uses the defaults. `tools` are added to the built-in ones.
-    What is wrong with the settings (a key, a rule, a hook, a tool) raises BadInput when it is first needed: at the
-    latest when a worker is made.
+    An error in the settings (a key, a rule, a hook, a tool) raises BadInput when it is first needed: at the latest when
+    a worker is made.
     """
 
     def __init__(self, settings: Settings | None = None, *, tools: Iterable[Tool] = ()) -> None:
@@ -239,7 +239,7 @@ class HoldfastPlugin(SimplePlugin):
         return [tools.validate, tools.execute, asking.request_reply, asking.compact_conversation]
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
-        """Run a worker with what belongs to it: the host's queues, MCP servers, telemetry, sweeping."""
+        """Run a worker, and beside it the queues of its host, MCP servers, telemetry and sweeping."""
         lift_deadlock_limit(worker)
         await ensure_search_attributes(worker.client)
         queue = self._queues[worker.task_queue]
@@ -278,8 +278,8 @@ class HoldfastPlugin(SimplePlugin):
         try:
             yield
         finally:
-            for kept in (self.ledger, self.saved, self.authorizing):
-                await kept.disconnect()
+            for part in (self.ledger, self.saved, self.authorizing):
+                await part.disconnect()
 
     async def drain(self) -> None:
         """Start no more calls of the host. Call it with the worker's shutdown, so that both grace periods overlap."""
@@ -314,10 +314,10 @@ class HoldfastPlugin(SimplePlugin):
             await asyncio.sleep(SWEEP_EVERY.total_seconds())
 
     async def _sweep_once(self) -> None:
-        kept = timedelta(days=self.settings.ledger_days)
+        retention = timedelta(days=self.settings.ledger_days)
         try:
-            await self.ledger.sweep(kept)
+            await self.ledger.sweep(retention)
             if runs := open_runs(self.settings):
-                await runs.sweep(kept.total_seconds())
+                await runs.sweep(retention.total_seconds())
         except (HoldfastError, OSError) as error:
             _LOGGER.warning("Old entries of the ledger were not removed: %s", Redacted(error))

@@ -73,7 +73,7 @@ async def list_missing_attributes(client: Client) -> list[str]:
 
 
 async def _list_missing_by_query(client: Client) -> list[str]:
-    """Where attributes may not be listed: one that a query cannot use is missing."""
+    """Find missing attributes by queries, on servers that do not allow listing them."""
     missing = []
     for name in ATTRIBUTES:
         try:

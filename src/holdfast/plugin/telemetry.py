@@ -21,7 +21,7 @@ from temporalio.service import RPCError
 from temporalio.worker import ActivityInboundInterceptor, WorkflowInboundInterceptor, WorkflowInterceptorClassInput
 
 from holdfast.config.sections import TelemetrySettings
-from holdfast.domain.turn.turn_io import TURN_WORKFLOW
+from holdfast.names import STATE_ATTRIBUTE, TURN_WORKFLOW
 from holdfast.telemetry.activity import ObservedActivity
 from holdfast.telemetry.exporter import SpanSink, open_sender
 from holdfast.telemetry.metrics import (
@@ -41,14 +41,14 @@ from holdfast.telemetry.spans import Span
 from holdfast.workflows.telemetry import OBSERVER, ObservedWorkflow, Observer
 
 EVERY_SECONDS = 15.0
-"""Two small queries each time."""
+"""The interval of the gauges, which need two small queries each time."""
 RPC_TIMEOUT = timedelta(seconds=5)
 
 
 async def keep_counting(client: Client, task_queue: str, show: Callable[[str, int], None]) -> None:
     """Query the number of open turns until cancelled. A query that fails changes nothing."""
     live = f"WorkflowType = '{TURN_WORKFLOW}' AND ExecutionStatus = 'Running' AND TaskQueue = {_quote_text(task_queue)}"
-    asked = {LIVE_TURNS: live, WAITING_TURNS: f"{live} AND HoldfastState = 'awaiting_approval'"}
+    asked = {LIVE_TURNS: live, WAITING_TURNS: f"{live} AND {STATE_ATTRIBUTE.name} = 'awaiting_approval'"}
     while True:
         for name, query in asked.items():
             try:
@@ -64,7 +64,7 @@ def _quote_text(text: str) -> str:
 
 
 TOOLS_COUNTED = 1_000
-"""Tools that are counted by name: a server may rename its tools as often as it likes."""
+"""The number of tools with labels of their own: an MCP server may rename its tools at any time."""
 
 
 class Instruments:

@@ -1,7 +1,7 @@
-"""Attempts at activities as spans, and what is asked of others within them.
+"""Spans of activity attempts, and of the requests that activities send to other services.
 
-Each is told when it ends, by the worker that made it, in the place that the turn has given it. An attempt whose worker
-is killed is not told; the next one is.
+The worker that made an attempt reports its span when the attempt ends, below the span that the turn put into the
+activity's header. An attempt whose worker is killed has no span.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from holdfast.telemetry.phases import OTHER
 from holdfast.telemetry.spans import Span, SpanPlace, parse_place
 
 TRACE_HEADER = "holdfast-trace"
-"""Of what a turn starts: the place that this stands within, as a `traceparent`."""
+"""The header of activities and child turns: the parent span, as a W3C `traceparent`."""
 
 SendSpan = Callable[[Span], None]
 T = TypeVar("T")
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass
 class _CurrentAttempt:
-    """The attempt at work: where it stands, and how many spans there are within it."""
+    """The running attempt: its span, its attributes, and the numbers of its inner spans."""
 
     place: SpanPlace
     tell: SendSpan
@@ -46,7 +46,7 @@ _CALL: ContextVar[Mapping[str, str | int] | None] = ContextVar("holdfast_call", 
 
 
 def list_log_fields() -> dict[str, str | int]:
-    """Whose turn and call this process is at, right here: for its logs."""
+    """The fields of the running attempt for a log line: turn, call, tool, step, attempt, trace."""
     about, within = _CALL.get() or {}, _ATTEMPT.get()
     found = {name: about[f"holdfast.{key}"] for name, key in _LOG_FIELDS.items() if f"holdfast.{key}" in about}
     return {**found, "trace": within.place.trace} if within else found
@@ -56,7 +56,7 @@ _LOG_FIELDS = {"turn": "turn.id", "call": "call.id", "tool": "tool", "step": "st
 
 
 def read_header(headers: Mapping[str, Payload]) -> SpanPlace | None:
-    """The place that something was started within; None when nobody traced."""
+    """Read the parent span from the headers; None when there is none."""
     try:
         found: Any = PayloadConverter.default.from_payload(headers[TRACE_HEADER]) if TRACE_HEADER in headers else None
     except Exception:  # anybody may send headers
@@ -65,12 +65,12 @@ def read_header(headers: Mapping[str, Payload]) -> SpanPlace | None:
 
 
 def write_header(headers: Mapping[str, Payload], place: SpanPlace) -> dict[str, Payload]:
-    """The headers with a place."""
+    """Return the headers with a parent span."""
     return {**headers, TRACE_HEADER: PayloadConverter.default.to_payload(str(place))}
 
 
 class ObservedActivity(ActivityInboundInterceptor):
-    """Tells of each attempt at an activity that a traced turn started."""
+    """Reports a span for each attempt at an activity that a traced turn started."""
 
     def __init__(self, next: ActivityInboundInterceptor, tell: SendSpan | None, worker: str) -> None:
         super().__init__(next)
@@ -78,7 +78,7 @@ class ObservedActivity(ActivityInboundInterceptor):
         self._worker = worker
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
-        """Run it, and tell."""
+        """Run the activity, and report its span."""
         info = activity.info()
         about: dict[str, str | int] = {
             "holdfast.turn.id": info.workflow_id or "",
@@ -106,14 +106,17 @@ class ObservedActivity(ActivityInboundInterceptor):
 
 @contextmanager
 def name_call(call_id: str, tool: str) -> Iterator[None]:
-    """Log lines from in here are about this call."""
+    """Add this call to the log fields within the block."""
     with _set_variable(_CALL, {**(_CALL.get() or {}), "holdfast.call.id": call_id, "holdfast.tool": tool}):
         yield
 
 
 @contextmanager
 def record_span(name: str, **about: str | int) -> Iterator[dict[str, str | int]]:
-    """Something that is asked of others within an attempt, told when it ends. What it is given is told of it too."""
+    """Record a span for a request that an activity sends to another service.
+
+    Yields a dict for further attributes. Without a traced attempt nothing is recorded.
+    """
     within = _ATTEMPT.get()
     if within is None:
         yield {}
@@ -126,7 +129,7 @@ def record_span(name: str, **about: str | int) -> Iterator[dict[str, str | int]]
 
 
 def format_error_type(error: BaseException) -> str:
-    """What an error calls itself, if that is a name: a tool may call it anything."""
+    """Return the type of an error for a label; `other` when it is not a plain name, as tools may use any text."""
     kind = error.type if isinstance(error, ApplicationError) and error.type else type(error).__name__
     return kind if re.fullmatch("[A-Za-z_]{1,64}", kind) else OTHER
 
@@ -156,7 +159,7 @@ def _record_inner_span(name: str, within: _CurrentAttempt, parent: SpanPlace) ->
 
 
 def _describe_call(args: Any) -> dict[str, str | int]:
-    """Of the call that it executes, or the model's step that it takes: which it is, and nothing that it is given."""
+    """Return the ids of the call or the model step of an activity, without arguments."""
     input = args[0] if args else None
     call, bound, step = (getattr(input, name, None) for name in ("call_id", "bound", "step"))
     found: dict[str, str | int] = {"holdfast.call.id": call} if isinstance(call, str) else {}

@@ -1,8 +1,8 @@
-"""Spans on their way to a collector, by OpenTelemetry's batch processor.
+"""Export of spans to a collector, with OpenTelemetry's batch processor.
 
-A collector that is away costs a turn nothing: what finds no room in the queue is counted and dropped, and the log says
-so once a minute. The packages of OpenTelemetry are needed here alone, and loaded when a worker is to trace. A tracer is
-not used: it would give spans other ids than they have.
+A collector that does not answer costs a turn nothing: spans that find no room in the queue are counted and dropped, and
+a log line says so once a minute. Only this module needs the packages of OpenTelemetry, and loads them when a worker
+traces. It uses no tracer, which would give spans new ids.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 
 MAX_QUEUED = 20_000
-"""Spans that wait at most: those of a turn of a thousand calls come at once."""
+"""The longest queue of spans: a turn of a thousand calls reports all of its spans at once."""
 BATCH_SIZE = 512
 DELAY_SECONDS = 0.5
-"""How long a span waits for others to go with it."""
+"""The longest time that a span waits for its batch."""
 FLUSH_SECONDS = 3.0
-"""What is left gets this long when its worker ends."""
+"""The time for the last spans when a worker shuts down."""
 QUIET_SECONDS = 60.0
-"""Between two lines about a collector that is away."""
+"""The pause between two log lines about a collector that does not answer."""
 PROTOCOL = "http/protobuf"
 DEFAULT_ENDPOINT = "http://localhost:4318"
-"""Where OpenTelemetry's exporters look when nobody says otherwise."""
+"""The default of OpenTelemetry's exporters."""
 CONNECT_SECONDS = 5.0
 PACKAGES_MISSING = (
     'telemetry.traces = "otlp" needs packages that are not installed: install "holdfast[otel]", or '
@@ -50,17 +50,17 @@ PACKAGES_MISSING = (
 
 
 class SpanSink(Protocol):
-    """Whoever takes spans."""
+    """A receiver of spans."""
 
     def put(self, span: Span) -> None:
-        """Take one; at once, whatever happens to it."""
+        """Take a span. Returns at once."""
 
     def close(self) -> None:
-        """Send what is left, for a bounded time. Nothing more is taken."""
+        """Send the remaining spans, for a bounded time, and take no others."""
 
 
 class SpanSender:
-    """Takes spans from any thread. The batch processor takes it for its exporter, so that it can count what arrives."""
+    """Sends spans, from any thread. It is the exporter of its batch processor, so that it can count what arrives."""
 
     def __init__(self, exporter: SpanExporter, resource: Resource, on_loss: Callable[[int], None]) -> None:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -77,11 +77,11 @@ class SpanSender:
         self._reported_at = -QUIET_SECONDS
         self._unreported = 0
         self.lost = 0
-        """Spans that did not arrive, ever."""
+        """The number of spans that did not arrive."""
         self.shutdown = exporter.shutdown
 
     def put(self, span: Span) -> None:
-        """Take one; what there is no room for is lost."""
+        """Queue a span. It is lost when the queue is full or closed."""
         with self._lock:
             if self._closed or self._waiting >= MAX_QUEUED:
                 self._note_lost(1)
@@ -92,7 +92,7 @@ class SpanSender:
     def export(self, spans: Sequence[ReadableSpan]) -> None:
         """Send a batch. The thread of the processor calls it."""
         with self._lock:
-            if not self._waiting:  # `close` gave them up
+            if not self._waiting:  # `close` has counted them as lost
                 return
             self._waiting -= len(spans)
         arrived = self._exporter.export(spans).name == "SUCCESS"
@@ -100,7 +100,7 @@ class SpanSender:
             self._note_lost(0 if arrived else len(spans))
 
     def close(self, seconds: float = FLUSH_SECONDS) -> None:
-        """Send what is left, for so long at most; the processor by itself would take up to 30 seconds."""
+        """Send the remaining spans, for `seconds` at most; the processor by itself takes up to 30 seconds."""
         self._closed = True
         flushing = Thread(target=self._processor.shutdown, name="holdfast-spans", daemon=True)
         flushing.start()
@@ -109,7 +109,7 @@ class SpanSender:
             left, self._waiting = self._waiting, 0
             self._note_lost(left)
         if flushing.is_alive():
-            self.shutdown()  # ends the attempt that is under way
+            self.shutdown()  # ends the running export
 
     def _note_lost(self, count: int) -> None:
         if not count:
@@ -123,9 +123,9 @@ class SpanSender:
 
 
 def open_sender(worker: str, on_loss: Callable[[int], None] = lambda _: None) -> SpanSender:
-    """The way to the collector that OpenTelemetry's variables name; BadInput where that cannot be had.
+    """Open a sender to the collector that OpenTelemetry's variables name. BadInput when they or packages are unusable.
 
-    `on_loss` is told how many spans did not arrive.
+    `on_loss` is called with the number of spans that did not arrive.
     """
     check_protocol()
     try:
@@ -136,7 +136,7 @@ def open_sender(worker: str, on_loss: Callable[[int], None] = lambda _: None) ->
     _silence_packages()
     try:
         exporter: SpanExporter = OTLPSpanExporter()
-    except Exception as error:  # its words may quote variables, and those hold secrets
+    except Exception as error:  # its message may quote variables, which hold secrets
         raise BadInput(
             "OpenTelemetry's variables (OTEL_EXPORTER_OTLP_…) cannot be used as they are: its exporter refused them "
             f"with {type(error).__name__}"
@@ -146,10 +146,10 @@ def open_sender(worker: str, on_loss: Callable[[int], None] = lambda _: None) ->
 
 
 def check_protocol() -> None:
-    """BadInput when OpenTelemetry's variables want what is not spoken here."""
+    """BadInput when OpenTelemetry's variables name a protocol that is not supported."""
     for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
         if os.environ.get(name, PROTOCOL).strip().lower() != PROTOCOL:
-            raise BadInput(f"{name} wants another protocol than {PROTOCOL}, and no other is spoken here: unset it")
+            raise BadInput(f"{name} names another protocol than {PROTOCOL}, and no other is supported: unset it")
 
 
 def _convert_span(span: Span, resource: Any) -> ReadableSpan:
@@ -175,16 +175,16 @@ def _convert_span(span: Span, resource: Any) -> ReadableSpan:
 
 
 def _silence_packages() -> None:
-    """The packages would tell of each attempt at a collector that is away; we do, once a minute."""
+    """Silence the packages, which log every failed export; `SpanSender` logs once a minute."""
     logger = logging.getLogger("opentelemetry")
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.CRITICAL)
 
 
 async def check_collector(settings: TelemetrySettings) -> list[Finding]:
-    """Does a collector listen, where traces are wanted? BadInput when no worker would start."""
+    """Check that a collector listens, if traces are on. BadInput when no worker could start with these settings."""
     if settings.traces == "none":
-        return [ok("no traces are wanted")]
+        return [ok("traces are off")]
     if find_spec("opentelemetry.exporter.otlp.proto.http") is None:
         raise BadInput(PACKAGES_MISSING)
     check_protocol()
@@ -192,13 +192,13 @@ async def check_collector(settings: TelemetrySettings) -> list[Finding]:
     try:
         where = urlsplit(named or DEFAULT_ENDPOINT)
         host, port = where.hostname or "", where.port or (443 if where.scheme == "https" else 80)
-    except ValueError:  # its words may quote what is secret
-        return [problem("OTEL_EXPORTER_OTLP_ENDPOINT is no address", "write it as http://HOST:4318")]
+    except ValueError:  # its message may quote secrets
+        return [problem("OTEL_EXPORTER_OTLP_ENDPOINT is not an address", "write it as http://HOST:4318")]
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             _, writer = await asyncio.open_connection(host, port)
     except (OSError, ValueError) as error:
-        why = "nobody knows that name" if isinstance(error, gaierror) else "nobody listens, or answers in time"
+        why = "unknown host name" if isinstance(error, gaierror) else "nothing listens there, or answers in time"
         do = "start the collector, or correct OTEL_EXPORTER_OTLP_ENDPOINT: turns go on, and their spans are lost"
         return [warning(f"no collector answers at {host}:{port}: {why}", do)]
     writer.close()

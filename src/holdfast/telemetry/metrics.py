@@ -1,8 +1,10 @@
-"""The metrics of turns: names, labels, buckets, and what each phase adds. Each phase counts once.
+"""The metrics of turns: names, labels, buckets, and the measurements of each phase.
 
-Labels are few and bounded: registered tools, and closed sets of words. No turn, no call and nobody's name is one.
+Labels are few and bounded: registered tools, and closed sets of words. Ids of turns and calls, and names of people, are
+never labels.
 
-It refuses one when a message arrives just as the turn ends. The second run is no replay, and finds the same again.
+Each phase counts once (`CountedKeys`). The server refuses the result of a workflow task when a message arrives just as
+the turn ends; the task then runs again, not as a replay, and measures the same phases again.
 """
 
 from __future__ import annotations
@@ -32,38 +34,38 @@ SPANS_LOST = "holdfast_spans_lost"
 
 COUNTERS = {
     CALLS: "Calls that have ended, by tool, outcome and reason",
-    DECISIONS: "Approvals that somebody or something has answered, by outcome and kind",
-    OUTCOME_UNKNOWN: "Calls of which nobody knew whether they took effect, by tool",
+    DECISIONS: "Approvals that were decided, by outcome and kind",
+    OUTCOME_UNKNOWN: "Calls of unknown outcome, by tool",
     BATCHES: "Batches that have ended, by outcome",
-    STEPS: "Steps of models, by outcome",
+    STEPS: "Model steps, by outcome",
     TOKENS: "Tokens that models read (input) and wrote (output)",
     TURNS: "Turns that have ended, by outcome",
     SPANS_LOST: "Spans that did not reach the collector",
 }
 _QUICK = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600)
 HISTOGRAMS = {
-    EXECUTION: ("Seconds from the beginning of a call's execution to its end, retries included, by tool", _QUICK),
-    STEP_SECONDS: ("Seconds of a model's step, retries included", _QUICK),
+    EXECUTION: ("Seconds from the start of a call's execution to its end, retries included, by tool", _QUICK),
+    STEP_SECONDS: ("Seconds of a model step, retries included", _QUICK),
     APPROVAL_WAIT: (
         "Seconds that an approval waited, by kind and outcome",
         (1, 5, 15, 60, 300, 900, 3_600, 4 * 3_600, 12 * 3_600, 86_400, 3 * 86_400, 7 * 86_400),
     ),
     TURN_SECONDS: (
-        "Seconds of a turn from its beginning to its end, by outcome",
+        "Seconds of a turn from its start to its end, by outcome",
         (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3_600, 4 * 3_600, 86_400, 7 * 86_400),
     ),
 }
 GAUGES = {
     LIVE_TURNS: "Turns that have not ended, of this task queue, on all workers together",
-    WAITING_TURNS: "Those of them that wait for somebody",
+    WAITING_TURNS: "Live turns with a pending approval",
 }
 LOST_REASONS = ("worker_lost", "no_worker")
-"""Reasons of calls for which there was nobody."""
+"""The reasons of calls that failed because no worker was there."""
 BUCKETS: Mapping[str, tuple[float, ...]] = {name: buckets for name, (_, buckets) in HISTOGRAMS.items()}
 
 
 class Measurement(NamedTuple):
-    """One thing more to count, or one value more."""
+    """An increment of a counter, or a value of a histogram."""
 
     name: str
     value: float
@@ -71,7 +73,7 @@ class Measurement(NamedTuple):
 
 
 def measure_phase(phase: Phase) -> Iterator[Measurement]:
-    """What a phase that has ended adds."""
+    """Yield the measurements of a phase that has ended."""
     outcome, tool = {"outcome": phase.outcome}, {"tool": phase.tool}
     match phase.kind:
         case "call":
@@ -95,7 +97,7 @@ def measure_phase(phase: Phase) -> Iterator[Measurement]:
 
 
 def list_zero_series(tools: Iterable[str]) -> Iterator[Measurement]:
-    """What is alarming when it happens for the first time, as it is before that: a series at zero."""
+    """Yield series at zero for events that need an alert at their first occurrence: a new series has no increase."""
     yield Measurement(TURNS, 0, {"outcome": "failed"})
     for kind in get_args(ConfirmationKind):
         yield Measurement(DECISIONS, 0, {"kind": kind, "outcome": "expired"})
@@ -106,7 +108,7 @@ def list_zero_series(tools: Iterable[str]) -> Iterator[Measurement]:
 
 
 def measure_usage(before: Usage, after: Usage) -> Iterator[Measurement]:
-    """What a model has read and written since."""
+    """Yield the tokens that a model has used between two usages."""
     for direction in ("input", "output"):
         more = getattr(after, f"{direction}_tokens") - getattr(before, f"{direction}_tokens")
         if more > 0:
@@ -114,20 +116,20 @@ def measure_usage(before: Usage, after: Usage) -> Iterator[Measurement]:
 
 
 CountedKey = tuple[str | int | None, ...]
-"""Which run of a turn, and what of it."""
+"""The run id, and what identifies the measurement within it."""
 MAX_REMEMBERED = 20_000
-"""A refused task is run again at once: what was counted long ago does not come back."""
+"""The number of newest keys that are remembered: a refused workflow task runs again at once."""
 
 
 class CountedKeys:
-    """The newest of what was counted. One thread at a time may ask."""
+    """The newest keys that were counted. Not thread-safe."""
 
     def __init__(self, limit: int = MAX_REMEMBERED) -> None:
         self._limit = limit
         self._keys: OrderedDict[CountedKey, None] = OrderedDict()
 
     def add_if_new(self, key: CountedKey) -> bool:
-        """Was this not counted before? From now on it was."""
+        """Add a key. Returns whether it is new."""
         known = key in self._keys
         self._keys[key] = None
         self._keys.move_to_end(key)

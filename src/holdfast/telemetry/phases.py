@@ -1,7 +1,7 @@
-"""How long what took, from the events of a turn: waiting for somebody, executing, a model's step, the turn itself.
+"""Phases of a turn with their durations, from its events: approval, execution, model step, batch, the turn itself.
 
-Pure, and made of names and times alone: nothing of what a call was given or gave back, and of tools only names that
-are registered. Spans and metrics are both made of these.
+Spans and metrics are both made of phases. Pure. A phase holds names and times, no arguments and no results (its title
+excepted), and only names of registered tools.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from holdfast.domain.turn.turn_io import TurnStatus
 PhaseKind = Literal["validate", "approval", "scheduled", "execute", "call", "step", "batch", "turn"]
 
 UNKNOWN = "unknown"
-"""The tool of a call that names none that is registered, or that nobody has looked up."""
+"""The tool label of a call whose tool is not registered, or was not looked up."""
 OTHER = "other"
 _TOOL_REASONS = {"invalid_tool_params", "denied", "file_changed", "tool_not_available", "refused"}
-"""Errors that say: the tool was looked up, and is there."""
+"""The error types of calls whose tool is known to be registered."""
 REASONS = frozenset(
     {
         "denied", "expired", "refused", "invalid_tool_params", "tool_not_registered", "tool_not_available", "timeout",
@@ -30,7 +30,7 @@ REASONS = frozenset(
         "not_covered", "ledger_unavailable", "needs_a_person", "mcp_unavailable", "mcp_unauthorized", "tool_changed",
     }
 )  # fmt: skip
-"""Types of errors that are the engine's own. A tool may call its errors anything."""
+"""The engine's own error types. Tools may use any text as a type."""
 _PHASES: dict[str, PhaseKind] = {
     Status.VALIDATING: "validate",
     Status.AWAITING_APPROVAL: "approval",
@@ -43,44 +43,44 @@ _CLOSED_STATES = ("done", "withdrawn", "discarded")
 
 @dataclass(frozen=True)
 class Phase:
-    """Something that has begun and ended."""
+    """A part of a turn that has ended."""
 
     kind: PhaseKind
     start: datetime
     end: datetime
     outcome: str
     seq: int = 0
-    """The number of the event that began it; 0 when an earlier run of the turn has that."""
+    """The number of the event that began it; 0 when that event is in an earlier run."""
     batch: str | None = None
     call: str | None = None
     tool: str = UNKNOWN
     reason: str = ""
-    """Of a call that did not succeed: the type of its error, where it is the engine's own."""
+    """For a call that did not succeed: its error type if that is one of REASONS, else `other`."""
     asks: str = ""
-    """Of an approval: what kind of question it is."""
+    """For an approval: the kind of its confirmation."""
     revision: int = 0
     actor: str = ""
-    """Of an approval: what it was that ended it."""
+    """For an approval: the kind of actor that ended it."""
     step: int = 0
     attempts: int = 1
     calls: int = 0
     title: str = ""
-    """What a person sees of the call. It may hold arguments."""
+    """The title of the call, which may hold arguments."""
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """The duration."""
         return max(0.0, (self.end - self.start).total_seconds())
 
     @property
     def has_failed(self) -> bool:
-        """Did it end as it should not?"""
+        """Did it end with an error or an unknown outcome?"""
         return self.outcome in ("error", "failed", "outcome_unknown")
 
 
 @dataclass(frozen=True)
 class _OpenPhase:
-    """Something that has begun."""
+    """A phase that has begun and not ended."""
 
     start: datetime
     seq: int = 0
@@ -93,10 +93,10 @@ class _OpenPhase:
 
 
 class PhaseTracker:
-    """What has begun and not ended, as a turn's events tell it one by one."""
+    """The open phases of a turn. Apply its events one by one to get the phases that end."""
 
     def __init__(self, began_at: datetime, call_of: Callable[[Event], Call | None]) -> None:
-        """`call_of`: the call that an event is about, as it is now."""
+        """`call_of` returns the call of an event, as it is now."""
         self._began_at = began_at
         self._call_of = call_of
         self._calls: dict[str, _OpenPhase] = {}
@@ -105,7 +105,7 @@ class PhaseTracker:
         self._step: _OpenPhase | None = None
 
     def apply_event(self, event: Event) -> list[Phase]:
-        """What ends with an event."""
+        """Apply an event, and return the phases that end with it."""
         match event.kind:
             case "call" if event.call:
                 return list(self._apply_call_event(event, event.call))
@@ -119,7 +119,7 @@ class PhaseTracker:
         return []
 
     def find_execution_start(self, call: str) -> int:
-        """The number of the event with which a call began to execute; 0 when it did in an earlier run."""
+        """Return the number of the event with which a call started; 0 when it started in an earlier run."""
         found = self._calls.get(call)
         return found.seq if found and found.status == Status.EXECUTING else 0
 
@@ -204,7 +204,7 @@ class PhaseTracker:
 
 
 def find_tool_label(call: Call | None) -> str:
-    """A registered tool's name, or `unknown`: what a model made up is nobody's to count by."""
+    """Return the tool's name if it is registered, else `unknown`: names that models invent are not labels."""
     if call is None:
         return UNKNOWN
     if call.bound:
@@ -213,20 +213,20 @@ def find_tool_label(call: Call | None) -> str:
 
 
 def find_reason(call: Call | None) -> str:
-    """Why a call did not succeed, in the engine's own words; `other` for a tool's."""
+    """Return the error type of a call if that is one of REASONS, else `other`; empty without an error."""
     if call is None or call.error is None:
         return ""
     return call.error.type if call.error.type in REASONS else OTHER
 
 
 def parse_revision(approval_id: str | None) -> int:
-    """Which question of its call it is."""
+    """Return the revision in an approval id; 0 when there is none."""
     number = (approval_id or "").rpartition("/")[2]
     return int(number) if number.isascii() and number.isdecimal() else 0
 
 
 def describe_answer(event: Event) -> str:
-    """How the wait for somebody ended with this event."""
+    """Return the outcome of an approval that ends with this event."""
     person, runtime = event.actor == "person", event.actor == "runtime"
     match event.after:
         case Status.AWAITING_APPROVAL:
@@ -241,7 +241,7 @@ def describe_answer(event: Event) -> str:
 
 
 def describe_execution(event: Event) -> str:
-    """What became of a run with this event."""
+    """Return the outcome of an execution that ends with this event."""
     if event.after != Status.AWAITING_APPROVAL:
         return event.after
     return event.asks if event.asks in ("outcome_unknown", "question") else "asked_again"

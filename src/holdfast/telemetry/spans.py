@@ -1,15 +1,15 @@
-"""The spans of a turn and their ids, derived from what the turn knows when it ends. Pure.
+"""The spans of a turn and their ids, derived from the state of the turn when it ends. Pure.
 
-turn ┬ model step          (its attempts are told by the workers that made them)
-         ├ validate            one for the calls that were judged together
-         └ call ┬ approval     each question that somebody was asked
-                └ execute ┬ attempt ┬ mcp     told by the worker that ran it
+    turn ┬ model step          the workers that made its attempts report these
+         ├ validate            one for the calls that were validated together
+         └ call ┬ approval     one for each question to a person
+                └ execute ┬ attempt ┬ mcp     reported by the worker that ran it
                           └ turn              of a call that delegates
 
-They are told when the turn ends, by whoever ends it: none is kept in a process meanwhile, and none is lost with one.
+The worker that ends a turn reports all of its spans, so no process keeps open spans, and none are lost with a process.
 
-A trace belongs to a turn, and its ids are digests: of the turn's id and its first run, of a call, of an event's number.
-So whoever finishes a turn tells the same spans as whoever began it would have, and one that is told twice is one span.
+Every turn has a trace. Its ids are digests of the turn's id and first run, of call ids, of event numbers. So every
+worker derives the same ids, and a span that is reported twice is one span.
 
 Why: docs/decisions/0027-telemetry.md.
 """
@@ -34,23 +34,23 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2
 
 
 class SpanPlace(NamedTuple):
-    """A span's own place: which trace, and which of its spans."""
+    """The ids of a span: trace id and span id."""
 
     trace: str
     span: str
 
     def derive_place(self, *words: object) -> SpanPlace:
-        """The place of a span within this one, by what makes it itself."""
+        """Derive the ids of a child span from the words that identify it."""
         return SpanPlace(self.trace, _digest_words(self.trace, self.span, *words)[:16])
 
     def __str__(self) -> str:
-        """As W3C's `traceparent` writes it."""
+        """The W3C `traceparent`."""
         return f"00-{self.trace}-{self.span}-01"
 
 
 @dataclass(frozen=True)
 class Span:
-    """Something that took its time."""
+    """A span to report."""
 
     name: str
     place: SpanPlace
@@ -63,13 +63,13 @@ class Span:
 
 
 def derive_root_place(workflow_id: str, first_run: str, parent: SpanPlace | None = None) -> SpanPlace:
-    """The place of a turn's or a session's own span; in the trace of whoever started it, if that told of one."""
+    """Derive the root span of a turn or a session; in the trace of its parent, if it carried a traceparent."""
     found = _digest_words("holdfast", workflow_id, first_run)
     return SpanPlace(parent.trace if parent else found[:32], found[32:48])
 
 
 def parse_place(text: object) -> SpanPlace | None:
-    """What a `traceparent` says; None when it says nothing."""
+    """Parse a `traceparent`; None when it is invalid."""
     found = _TRACEPARENT.fullmatch(text) if isinstance(text, str) else None
     if found is None or not int(found[1], 16) or not int(found[2], 16):
         return None
@@ -85,7 +85,7 @@ _Details = dict[str, str | int]
 
 @dataclass(frozen=True)
 class TurnFacts:
-    """One run of a turn, as it is told."""
+    """The facts of one run of a turn that its spans are built from."""
 
     turn_id: str
     root: SpanPlace
@@ -94,7 +94,7 @@ class TurnFacts:
     began_at: datetime
     ended_at: datetime
     parent: SpanPlace | None = None
-    """Of the turn's own span: the call that delegated to it, or whoever started it."""
+    """The parent of the turn's span: the call that delegated it, or the span of the client that started it."""
     session: SpanPlace | None = None
     session_id: str = ""
     depth: int = 0
@@ -102,13 +102,13 @@ class TurnFacts:
     input_tokens: int = 0
     output_tokens: int = 0
     failure: str = ""
-    """Why it never began."""
+    """The outcome of a workflow that failed as a whole."""
     content: bool = False
-    """May spans hold what people are shown?"""
+    """May spans hold titles of calls (`telemetry.content`)?"""
 
 
 def build_turn_spans(facts: TurnFacts) -> list[Span]:
-    """All that has begun and ended in this run of the turn; the turn's own span when it is the last one."""
+    """Build the spans of all phases that ended in this run; the last run has the span of the turn itself."""
     tracker = PhaseTracker(facts.began_at, facts.call_of)
     phases = [phase for event in facts.events for phase in tracker.apply_event(event)]
     spans = [span for phase in phases if (span := _build_span(facts, phase))]
@@ -119,19 +119,22 @@ def build_turn_spans(facts: TurnFacts) -> list[Span]:
 
 
 def derive_execution_place(root: SpanPlace, call: str, seq: int) -> SpanPlace:
-    """Where a call's execution stands that began with this event."""
+    """Derive the span of a call's execution that began with the event of this number."""
     return root.derive_place("execute", call, seq)
 
 
 def derive_step_place(root: SpanPlace, step: int) -> SpanPlace:
-    """Where a model's step stands."""
+    """Derive the span of a model step."""
     return root.derive_place("step", step)
 
 
 def build_session_span(
     root: SpanPlace, session_id: str, start: datetime, end: datetime, *, turns: int, later: str = ""
 ) -> Span:
-    """One run of a session, `later` being one that is not its first. Its turns link to that from their own traces."""
+    """Build the span of one run of a session. `later` is the run id if it is not the first run.
+
+    The turns of a session have traces of their own, with a link to its span.
+    """
     attributes: Attributes = {"holdfast.session.id": session_id, "holdfast.turns": turns}
     place, parent = (root.derive_place("run", later), root) if later else (root, None)
     return Span("holdfast.session", place, start, end, parent, attributes)
@@ -177,7 +180,7 @@ def _build_turn_span(facts: TurnFacts, phase: Phase) -> Span:
 
 
 def _build_validation_spans(facts: TurnFacts, phases: Iterable[Phase]) -> Iterator[Span]:
-    """Calls are judged together. Those that were stopped before are no part of it."""
+    """Build one span for the calls that were validated together, without those that were stopped before."""
 
     def together(phase: Phase) -> tuple[str, datetime, datetime]:
         return phase.batch or "", phase.end, phase.start
@@ -201,7 +204,7 @@ def _build_phase_span(
 
 
 def _build_attributes(facts: TurnFacts, phase: Phase, about: _Details) -> Attributes:
-    """What there is to say; nothing that is empty."""
+    """Build the attributes of a phase, without empty ones."""
     found: _Details = {"holdfast.turn.id": facts.turn_id, "holdfast.outcome": phase.outcome, **about}
     if facts.content and phase.title:
         found["holdfast.title"] = phase.title

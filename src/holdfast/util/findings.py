@@ -1,4 +1,4 @@
-"""What a check of something found: how bad it is, one sentence, and what to do about it. Pure."""
+"""Findings of checks: a level, a sentence, and what to do. Pure."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ Level = Literal["ok", "warning", "problem"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     level: Level
     says: str
     do: str | None = None
-    """What would help; every warning and problem has it."""
+    """What to do about it; every warning and problem has it."""
 
 
 def ok(says: str) -> Finding:
-    """It is as it should be."""
+    """Return a finding without a problem."""
     return Finding("ok", says)
 
 
 def warning(says: str, do: str) -> Finding:
-    """It works, and somebody should look at it."""
+    """Return a finding that somebody should look at, though everything works."""
     return Finding("warning", says, do)
 
 
 def problem(says: str, do: str) -> Finding:
-    """It does not work."""
+    """Return a finding of something that does not work."""
     return Finding("problem", says, do)

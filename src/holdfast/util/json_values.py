@@ -25,7 +25,7 @@ MAX_DEPTH = 100
 
 
 def is_json_value(value: JsonValue) -> bool:
-    """Can it be encoded as strict JSON? Python's own reader also accepts `NaN` and lone surrogates."""
+    """Can it be encoded as strict JSON? Python's own parser also accepts `NaN` and lone surrogates."""
     if is_too_deep(value):
         return False
     try:

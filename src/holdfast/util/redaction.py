@@ -1,8 +1,8 @@
-"""Words of others in our logs: of tools, servers, people and their requests. They are written where that is allowed.
+"""Text from tools, servers and users in logs. It is written only if `telemetry.content` allows that.
 
-    _LOGGER.warning("What call %s left is still there: %s", call_id, Words(error))
+    _LOGGER.warning("Cannot clean up after call %s: %s", call_id, Redacted(error))
 
-A handler of somebody else's, who uses Holdfast as a library, sees as little as our own.
+The log handlers of an application that uses Holdfast as a library get the redacted text too.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ class _LogContent:
 
 
 def allow_content(allowed: bool) -> None:
-    """From now on, such words are written in this process, or are not."""
+    """Set whether this process writes such text to its logs."""
     _LogContent.content = allowed
 
 
 def is_content_allowed() -> bool:
-    """Are they?"""
+    """May this process write such text to its logs?"""
     return _LogContent.content
 
 
 class Redacted:
-    """What somebody or something else said. Of an exception its type is told in any case, and `known` of the rest."""
+    """A text for a log line. Where content is not allowed, `known` is written instead, for an exception its type."""
 
     def __init__(self, text: object, known: str = "") -> None:
-        self._said = text
+        self._text = text
         self._known = known or (type(text).__name__ if isinstance(text, BaseException) else "")
 
     def __str__(self) -> str:
         if is_content_allowed():
-            said = str(self._said)
-            return f"{self._known}: {said}" if isinstance(self._said, BaseException) else said
+            text = str(self._text)
+            return f"{self._known}: {text}" if isinstance(self._text, BaseException) else text
         return self._known or WITHHELD
 
     __repr__ = __str__

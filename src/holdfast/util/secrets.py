@@ -20,7 +20,7 @@ from pydantic import JsonValue
 UNCUT = sys.maxsize
 """The limit for a text that is redacted and cut afterwards."""
 ADDED_LIMIT = 20
-"""How many secrets that were added later are remembered: tokens are renewed again and again."""
+"""The number of added secrets that are remembered, the newest: tokens are renewed again and again."""
 SHORTEST_TOKEN = 8
 SHORTEST_ENCODED = 6
 """Characters of an encoded secret that is looked for: a shorter one would be found in other words."""

@@ -132,7 +132,7 @@ def _keep_style(escape: str) -> str:
     """The harmless codes of a style; empty for any other escape code."""
     style = _STYLE.fullmatch(escape)
     codes = [int(code or 0) for code in style[1].split(";")] if style else []
-    kept: list[int] = []
+    harmless: list[int] = []
     while codes:
         code = codes.pop(0)
         if code in (38, 48):  # one of 256 colours, or red, green and blue
@@ -140,10 +140,10 @@ def _keep_style(escape: str) -> str:
             colour, codes = codes[:size], codes[size:]
             if not size or len(colour) < size or max(colour) > 255:
                 break
-            kept += [code, *colour]
+            harmless += [code, *colour]
         elif code in _STYLES:
-            kept.append(code)
-    return f"\x1b[{';'.join(map(str, kept))}m" if kept else ""
+            harmless.append(code)
+    return f"\x1b[{';'.join(map(str, harmless))}m" if harmless else ""
 
 
 class Tail:

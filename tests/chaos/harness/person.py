@@ -9,7 +9,7 @@ from contextlib import suppress
 from holdfast import Holdfast, HoldfastError
 from holdfast.domain.approvals.approval import ApprovalId
 from holdfast.domain.base import Data
-from holdfast.domain.turn.views import ApprovalView
+from holdfast.domain.turn.approval_view import ApprovalView
 from tests.chaos.harness.effects import Looking, Truth
 from tests.chaos.harness.plan import PlannedCall
 

@@ -217,7 +217,7 @@ def test_one_that_vouches_signs_for_whom_it_is_told_and_else_for_itself() -> Non
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 def test_a_decision_that_cannot_be_written_down_is_none(number: float) -> None:
-    with pytest.raises(ValueError, match="holds what JSON cannot say"):
+    with pytest.raises(ValueError, match="holds a value that JSON cannot express"):
         said(arguments={"a": number})
 
 

@@ -164,11 +164,11 @@ def test_a_file_that_is_none_of_servers_is_told(tmp_path: Path, value: object, w
         ({"command": "x", "args": "y"}, "`args` must be an array of texts"),
         ({"command": "x", "args": ["y", 12345678]}, "`args` must be an array of texts"),
         ({"url": "https://x/", "headers": ["a"]}, "`headers` must be an object with texts"),
-        ({"type": "sse", "url": "https://x/"}, "a transport that was given up"),
-        ({"type": "carrier pigeon", "command": "x"}, "its type is not known"),
+        ({"type": "sse", "url": "https://x/"}, "which MCP has removed"),
+        ({"type": "carrier pigeon", "command": "x"}, "unknown type"),
         ({"command": ["x"]}, "command"),
         ({"command": "x", "env": {"TOKEN": 12345678}}, "env.TOKEN"),
-        *(({"command": "x", "env": {f"{ours}DATA": "y"}}, "are kept from them") for ours in OUR_PREFIXES),
+        *(({"command": "x", "env": {f"{ours}DATA": "y"}}, "are never inherited") for ours in OUR_PREFIXES),
         ({"url": "ftp://secret-host/"}, "must begin with http:// or https://"),
         ({"command": "x", "env": {"12345678=": "a; 12345678"}}, "`env`: "),
     ],
@@ -213,7 +213,7 @@ def test_names_that_would_be_one_are_none(tmp_path: Path) -> None:
 def test_a_file_that_others_may_write_is_not_read(tmp_path: Path) -> None:
     file = write(tmp_path, {"mcpServers": {"a": {"command": "x"}}})
     file.chmod(0o666)
-    with pytest.raises(BadInput, match="others may write it"):
+    with pytest.raises(BadInput, match="other users can write it"):
         load_servers(file)
 
 

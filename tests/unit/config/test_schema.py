@@ -27,8 +27,8 @@ from holdfast.config.schema import (
 )
 from holdfast.config.sections import GcsSettings, KeySettings, S3Settings
 from holdfast.config.settings import Settings, load_settings
-from holdfast.config.toml_document import FileContent, Problem, format_problems, read_content
-from holdfast.domain.base import Message
+from holdfast.config.toml_document import FileContent, FileProblem, format_problems, read_content
+from holdfast.domain.base import StrictData
 from holdfast.domain.calls.tool import Effect
 from holdfast.errors import BadInput
 from holdfast.util.text import escape_controls
@@ -48,7 +48,7 @@ def _clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def found(text: str | bytes) -> tuple[Problem, ...]:
+def found(text: str | bytes) -> tuple[FileProblem, ...]:
     data = text if isinstance(text, bytes) else text.encode()
     return parse_configuration(FileContent(FILE, data)).problems
 
@@ -71,7 +71,12 @@ def test_the_example_of_the_docs_is_read_and_holds_every_key() -> None:
     [approver] = configuration.approvers
     assert (source.discovery_command, source.call_command) == (("./tools.py", "list"), ("./tools.py", "call"))
     assert source.folder == configuration.workspace == FILE.parent
-    tables: list[Message] = [configuration, configuration.tools, configuration.tools.shell, configuration.tools.fetch]
+    tables: list[StrictData] = [
+        configuration,
+        configuration.tools,
+        configuration.tools.shell,
+        configuration.tools.fetch,
+    ]
     [server] = configuration.models.servers.values()
     tables += [configuration.models, server]
     tables += [configuration.limits, configuration.gateway, configuration.telemetry, configuration.worker]
@@ -220,7 +225,7 @@ WRONG: dict[str, tuple[str, int, str]] = {
     "a long queue": (f"task_queue = '{'x' * 1_001}'", 1, "`task_queue` is over 1,000 characters"),
     "an empty path": ("workspace = ''", 1, "`workspace` is empty"),
     "half a path": ('workspace = "a\\u0000"', 1, "`workspace` holds a NUL character"),
-    "nobody's home": ("data = '~nobody-at-all/x'", 1, "`data` names a home folder that nobody has"),
+    "nobody's home": ("data = '~nobody-at-all/x'", 1, "`data` has an unknown user in `~name`"),
     "a policy that is no path": ("\npolicy = [7]", 2, "`policy.1`"),
     "any policy": ("policy = true", 1, "must be an array"),
     "a mode nobody has": ("modes = ['bold']", 1, "`modes.1`"),
@@ -230,12 +235,12 @@ WRONG: dict[str, tuple[str, int, str]] = {
     "a key of zeros": (APPROVER + f"key = 'ed25519:{'A' * 43}='", 3, "is a key for which anybody can sign"),
     "a key taken": (f"{APPROVER}{KEY}[[approvers]]\nname = 'bob'\n{KEY}", 6, "another [[approvers]] has the same key"),
     "an approver taken": (APPROVER * 2, 4, "`approvers.2.name` is taken: another [[approvers]] is called 'ada'"),
-    "an approver nobody sees": ("[[approvers]]\nname = '\u202e'", 2, "must be 1 to 200 characters that show"),
-    "an approver of spaces": ("[[approvers]]\nname = ' '", 2, "must be 1 to 200 characters that show"),
-    "an approver without end": (f"[[approvers]]\nname = '{'x' * 201}'", 2, "must be 1 to 200 characters that show"),
+    "an approver nobody sees": ("[[approvers]]\nname = '\u202e'", 2, "must be 1 to 200 printable characters"),
+    "an approver of spaces": ("[[approvers]]\nname = ' '", 2, "must be 1 to 200 printable characters"),
+    "an approver without end": (f"[[approvers]]\nname = '{'x' * 201}'", 2, "must be 1 to 200 printable characters"),
     "an approver without a name": ("[[approvers]]\nroles = []", 1, "`name` is missing in `approvers.1`"),
     "a role": (APPROVER + "roles = ['']", 3, "`approvers.1.roles.1` is empty"),
-    "vouching": (APPROVER + "vouches = true", 1, "`approvers.1` vouches, and has no `key` to do it with"),
+    "vouching": (APPROVER + "vouches = true", 1, "`approvers.1` has `vouches = true`, and needs a `key` for it"),
     "a gateway's port": ("gateway.port = 65536", 1, "`gateway.port` must be at most 65,535, not 65536"),
     "a gateway's host": (
         "[gateway]\nhost = '127.0.0.1:80/'",
@@ -260,7 +265,7 @@ WRONG: dict[str, tuple[str, int, str]] = {
     "no name": ("tools.modules = ['a-b:c']", 1, "must be `module:name`"),
     "a variable": ("tools.shell.environment = { 'a-b' = '' }", 1, "is not the name of an environment variable"),
     **{
-        f"our variable {ours}": (f"tools.shell.environment.{ours}X = ''", 1, "are kept from them")
+        f"our variable {ours}": (f"tools.shell.environment.{ours}X = ''", 1, "are never inherited")
         for ours in OUR_PREFIXES
     },
     "half a variable": ('tools.shell.environment.X = "\\u0000"', 1, "holds a NUL character"),
@@ -271,7 +276,7 @@ WRONG: dict[str, tuple[str, int, str]] = {
     "a sandbox nobody knows": ("tools.shell.sandbox = 'docker'", 1, "'none' or 'bwrap'"),
     "a sandbox by a flag": ("tools.shell.sandbox = true", 1, "'none' or 'bwrap'"),
     "a network by a word": ("[tools.shell]\nsandbox = 'bwrap'\nnetwork = 'on'", 3, "must be true or false, not text"),
-    "a network without a sandbox": ("[tools.shell]\nnetwork = true", 1, "`network = true`, which is for a `sandbox`"),
+    "a network without a sandbox": ("[tools.shell]\nnetwork = true", 1, "`network = true`, which needs a `sandbox`"),
     "a host": ("tools.fetch.allow = ['a b']", 1, "must be a host, host:port, or a network"),
     "a port": ("tools.fetch.allow = ['a:99999']", 1, "must be a host, host:port, or a network"),
     "a network": ("tools.fetch.allow = ['10.0.0.1/8']", 1, "must be a host, host:port, or a network"),
@@ -316,12 +321,12 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_their_lines() -> None:
 def test_of_a_thousand_mistakes_twenty_are_told_and_the_rest_counted() -> None:
     problems = found("".join(f"wrong{number} = 1\n" for number in range(1_000)))
     told = format_problems(FILE, problems).split("\n")
-    assert (len(problems), len(told), told[-1]) == (1_000, 21, f"{FILE}: and 980 more; --json tells all")
+    assert (len(problems), len(told), told[-1]) == (1_000, 21, f"{FILE}: and 980 more; --json lists all")
 
 
 def test_what_is_not_text_or_nested_without_end_is_refused() -> None:
-    assert found(b"a = 1\n\xff") == (Problem(2, "", "byte 6 is not UTF-8 text"),)
-    assert found("a = " + "[" * 200_000) == (Problem(None, "", "is nested too deeply"),)
+    assert found(b"a = 1\n\xff") == (FileProblem(2, "", "byte 6 is not UTF-8 text"),)
+    assert found("a = " + "[" * 200_000) == (FileProblem(None, "", "is nested too deeply"),)
 
 
 def test_escape_codes_of_the_file_are_written_out() -> None:

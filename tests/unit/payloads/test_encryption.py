@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import DataConverter, PayloadCodec
 
-from holdfast.domain.base import Unreadable
+from holdfast.domain.base import UnreadablePayload
 from holdfast.errors import BadInput, KeyMissing, PayloadUnreadable
 from holdfast.payloads.converter import HoldfastPayloadConverter, TolerantConverter, build_data_converter
 from holdfast.payloads.encryption import CIPHER, ENCRYPTED, KEY_ID, LARGE, LOCKED, VOUCHED, EncryptingCodec, find_key_id
@@ -47,7 +47,7 @@ def check_locked(found: Payload, words: str) -> None:
     with pytest.raises(PayloadUnreadable, match="a payload cannot be read"):
         HoldfastPayloadConverter().from_payloads([found], [str])
     [untyped] = HoldfastPayloadConverter().from_payloads([found])
-    assert isinstance(untyped, Unreadable)
+    assert isinstance(untyped, UnreadablePayload)
     assert untyped.gone
 
 
@@ -102,13 +102,13 @@ async def test_S45_whatever_is_forged_is_a_payload_nobody_can_read(data: bytes, 
 @pytest.mark.parametrize("size", [0, 11, 12, 27])
 async def test_a_truncated_payload_is_not_opened(size: int) -> None:
     whole = await encrypted(payload(), NEW)
-    check_locked(await opened(Payload(metadata=whole.metadata, data=whole.data[:size]), NEW), "it is not all")
+    check_locked(await opened(Payload(metadata=whole.metadata, data=whole.data[:size]), NEW), "and is truncated")
 
 
 async def test_a_payload_under_the_id_of_another_key_is_not_opened() -> None:
     whole = await encrypted(payload(), NEW)
     renamed = Payload(metadata={**whole.metadata, KEY_ID: b"old"}, data=whole.data)
-    check_locked(await opened(renamed, NEW, OLD), "it is not what the key 'old' encrypted")
+    check_locked(await opened(renamed, NEW, OLD), "it cannot be decrypted with the key 'old'")
     impostor = Key("new", OLD.secret)
     check_locked(await opened(whole, impostor), "that key was another")
 

@@ -118,7 +118,7 @@ def test_packages_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("name", ["OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"])
 def test_a_protocol_that_is_not_spoken_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "grpc")
-    with pytest.raises(BadInput, match=f"{name} wants another protocol than http/protobuf"):
+    with pytest.raises(BadInput, match=f"{name} names another protocol than http/protobuf"):
         open_sender("w")
     monkeypatch.setenv(name, "HTTP/protobuf")
     open_sender("w").close()

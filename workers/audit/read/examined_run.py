@@ -18,13 +18,12 @@ from holdfast.domain.approvals.approval import Approver
 from holdfast.domain.calls.verdicts import Allow, Ask
 from holdfast.domain.turn.activity_io import ValidateResult
 from holdfast.domain.turn.turn_state import TurnState
+from holdfast.names import VALIDATE_ACTIVITY
 from holdfast.workers.audit.read.history_facts import HistoryFacts
 from holdfast.workers.audit.read.history_reader import read_facts
 from holdfast.workers.audit.read.replay import ReplayedRun, replay_runs
 from holdfast.workers.audit.read.stored_payloads import decode_payloads
 from holdfast.workers.audit.read.workflow_runs import Run
-
-VALIDATE_ACTIVITY = "holdfast.validate"
 
 
 @dataclass(frozen=True)

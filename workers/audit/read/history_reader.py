@@ -13,6 +13,7 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.converter import DataConverter
 
+from holdfast.names import MODEL_ACTIVITY
 from holdfast.workers.audit.read.history_facts import (
     Attempt,
     AttemptEnding,
@@ -26,7 +27,6 @@ from holdfast.workers.audit.read.history_facts import (
 from holdfast.workers.audit.read.stored_payloads import decode_payloads
 from holdfast.workers.audit.read.workflow_runs import Run
 
-MODEL_ACTIVITY = "holdfast.model"
 _ORDINARY_CAUSES = (
     WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,
     WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_UPDATE,

@@ -25,7 +25,7 @@ from temporalio.worker import (
     UnsandboxedWorkflowRunner,
 )
 
-from holdfast.domain.base import Unreadable
+from holdfast.domain.base import UnreadablePayload
 from holdfast.errors import KeyMissing
 from holdfast.util.text import shorten_text
 from holdfast.workers.audit.read.history_facts import format_event_type
@@ -121,7 +121,7 @@ async def _explain_locked_input(run: Run, converter: DataConverter) -> str | Non
         return str(error)
     except Exception:  # anything else is the turn's to report
         return None
-    return input.reason if isinstance(input, Unreadable) and input.gone else None
+    return input.reason if isinstance(input, UnreadablePayload) and input.gone else None
 
 
 async def _find_failure(

@@ -20,7 +20,7 @@ from temporalio.converter import (
     StorageDriverStoreContext,
 )
 
-from holdfast.domain.base import Unreadable
+from holdfast.domain.base import UnreadablePayload
 from holdfast.payloads.converter import TolerantStorage
 from holdfast.payloads.file_store import MISSING, THRESHOLD
 
@@ -126,7 +126,7 @@ async def decode_payloads(converter: DataConverter, payloads: Sequence[Payload])
     for payload in payloads:
         try:
             [value] = await converter.decode([payload], None)
-            found.append(None if isinstance(value, Unreadable) else value)
+            found.append(None if isinstance(value, UnreadablePayload) else value)
         except Exception:  # whatever a payload may be
             found.append(None)
     return found

@@ -14,9 +14,8 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHistory
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.domain.session.session_io import SESSION_WORKFLOW
-from holdfast.domain.turn.turn_io import TURN_WORKFLOW
 from holdfast.errors import BadInput, ServerUnavailable, TurnNotFound
+from holdfast.names import SESSION_WORKFLOW, TURN_WORKFLOW
 
 _GONE_STATUSES = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from temporalio.converter import DataConverter
 
-from holdfast.domain.session.session_io import SESSION_WORKFLOW
+from holdfast.names import SESSION_WORKFLOW
 from holdfast.workers.audit.read.examined_run import ExaminedRun, examine_run
 from holdfast.workers.audit.read.recorder import DECIDE
 from holdfast.workers.audit.read.workflow_runs import GatheredRuns

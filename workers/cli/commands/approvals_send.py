@@ -13,7 +13,7 @@ from holdfast.workers.terminal.output import print_json, print_note, print_text
 
 if TYPE_CHECKING:
     from holdfast.client.client import Holdfast
-    from holdfast.domain.turn.views import ApprovalView
+    from holdfast.domain.turn.approval_view import ApprovalView
     from holdfast.workers.terminal.grant_store import GrantStore
     from holdfast.workers.terminal.grant_text import GrantWish
     from holdfast.workers.terminal.live.send_decisions import DecisionChoice, DecisionReport

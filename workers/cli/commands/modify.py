@@ -99,7 +99,7 @@ async def _send_change(
 async def _print_result(holdfast: Holdfast, pending: PendingApproval, sent: SentChange, json: bool) -> None:
     """What became of it; when it is asked about again, how it is now."""
     from holdfast.domain.calls.call import Status
-    from holdfast.domain.turn import views
+    from holdfast.domain.turn import approval_view
     from holdfast.workers.terminal import approval_text, render
     from holdfast.workers.terminal.live.send_decisions import describe_decision
 
@@ -107,7 +107,7 @@ async def _print_result(holdfast: Holdfast, pending: PendingApproval, sent: Sent
     turn = holdfast.get_turn(approval.rsplit("/", 2)[0])
     call = await turn.fetch_call(pending.call.id) if taken else None
     again = call and call.status is Status.AWAITING_APPROVAL and call.revision > pending.call.revision
-    shown = views.build_whole_approval(turn.id, call) if call and again else None
+    shown = approval_view.build_whole_approval(turn.id, call) if call and again else None
     if json:
         became = {"call": taken.call, "status": taken.status} if taken else {"call": None, "status": None}
         body = {"approval_id": approval, "counted": True if taken else None, "changed": True, **became}

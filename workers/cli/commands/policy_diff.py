@@ -113,8 +113,8 @@ class _HistorySources:
 async def _list_latest(holdfast: Holdfast, limit: int) -> list[str]:
     from temporalio.service import RPCError
 
-    from holdfast.domain.turn.turn_io import TURN_WORKFLOW
     from holdfast.errors import ServerUnavailable
+    from holdfast.names import TURN_WORKFLOW
 
     try:
         found = holdfast.client.list_workflows(f"WorkflowType = '{TURN_WORKFLOW}'", limit=limit)

@@ -12,7 +12,7 @@ from holdfast.workers.terminal.output import print_answer, print_json, print_not
 if TYPE_CHECKING:
     from holdfast.client.client import Holdfast
     from holdfast.domain.session.session_io import SessionView
-    from holdfast.domain.turn.views import ApprovalView
+    from holdfast.domain.turn.approval_view import ApprovalView
 
 sessions = typer.Typer(
     help="Sessions, which `holdfast chat` begins: list, show, send, interrupt, close; their standing answers.",

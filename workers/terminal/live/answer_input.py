@@ -11,8 +11,8 @@ from typing import Protocol
 from rich.console import RenderableType
 from rich.text import Text
 
+from holdfast.domain.turn.approval_view import ApprovalView
 from holdfast.domain.turn.update_bodies import DecisionResult
-from holdfast.domain.turn.views import ApprovalView
 from holdfast.workers.terminal import approval_text, render
 from holdfast.workers.terminal.approval_text import describe_only_answers, resolve_option
 from holdfast.workers.terminal.live.form_input import FormDraft

@@ -16,8 +16,8 @@ from holdfast.client.client import Holdfast
 from holdfast.client.turn import Turn
 from holdfast.domain.approvals.approval import ApprovalId
 from holdfast.domain.calls.events import Event
-from holdfast.domain.turn import views
-from holdfast.domain.turn.views import ApprovalView
+from holdfast.domain.turn import approval_view
+from holdfast.domain.turn.approval_view import ApprovalView
 from holdfast.errors import HoldfastError
 from holdfast.util.text import strip_controls
 from holdfast.workers.lookup.approvals import PendingApproval
@@ -200,7 +200,7 @@ class Asker:
         except HoldfastError:
             await asyncio.sleep(RETRY_SECONDS)
             return
-        approval = views.build_whole_approval(turn_id, call)
+        approval = approval_view.build_whole_approval(turn_id, call)
         if row.status != "awaiting_approval" or row.approval_id != approval.approval_id:
             return
         place = f"call {row.place} of {row.of}" + ("" if turn_id == self._turn.id else ", of a delegated task")

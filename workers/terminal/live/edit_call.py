@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, NoReturn
 from holdfast.client.client import Holdfast
 from holdfast.client.turn import Turn
 from holdfast.domain.calls.call import Call
+from holdfast.domain.turn.approval_view import ApprovalView
 from holdfast.domain.turn.update_bodies import DecisionResult
-from holdfast.domain.turn.views import ApprovalView
 from holdfast.errors import BadInput, DecisionRefused, HoldfastError
 from holdfast.util.json_values import digest_canonical
 from holdfast.util.text import shorten_text, strip_controls

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, AwareDatetime, Field, JsonValue, field_validator, model_validator
 
-from holdfast.domain.base import Data, Message, max_items
+from holdfast.domain.base import Data, StrictData, max_items
 from holdfast.domain.content import Text
 from holdfast.errors import BadInput
 from holdfast.util.json_values import digest_canonical
@@ -31,7 +31,7 @@ ANYONE = "*"
 """The name of the approver with the key of a data folder. The settings allow this name for nobody else."""
 
 
-class Approver(Message):
+class Approver(StrictData):
     """A person, or a gateway, who may decide."""
 
     name: str = Field(min_length=1, max_length=200)
@@ -61,7 +61,7 @@ class Actor(Data):
 
 
 class DecisionAction(StrEnum):
-    """What a person can decide about a call (S21)."""
+    """The outcome of a person's decision about a call (S21)."""
 
     PROCEED_ONCE = "proceed_once"
     PROCEED_ALWAYS = "proceed_always"
@@ -86,7 +86,7 @@ ALWAYS_ACTIONS = frozenset(
 PROCEED_ACTIONS = ALWAYS_ACTIONS | {DecisionAction.PROCEED_ONCE}
 
 Lasting = Literal["turn", "session"]
-"""How long a grant lasts unless it expires before. Without a session, `session` means the turn."""
+"""The lifetime of a grant that does not expire before. Without a session, `session` means the turn."""
 
 
 def _check_json(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
@@ -94,7 +94,7 @@ def _check_json(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
     try:
         json.dumps(value, allow_nan=False)
     except (ValueError, RecursionError):
-        raise ValueError("holds what JSON cannot say") from None
+        raise ValueError("holds a value that JSON cannot express") from None
     return value
 
 
@@ -103,8 +103,8 @@ Arguments = Annotated[dict[str, JsonValue], AfterValidator(_check_json)]
 Patterns = Annotated[tuple[str, ...], max_items(1_000)]
 
 
-class Scope(Message):
-    """What a grant covers: every field that is set must match a call. Texts are patterns, as in a rule."""
+class Scope(StrictData):
+    """The calls that a grant covers: every field that is set must match a call. Texts are patterns, as in a rule."""
 
     tool: str | None = Field(default=None, max_length=1_000)
     server: str | None = Field(default=None, max_length=1_000)
@@ -131,7 +131,7 @@ class Needs(Data):
     approvals: int = Field(default=1, ge=1, le=10)
     """The number of different people."""
     not_requester: bool = False
-    """Nobody who started the turn counts."""
+    """The approval of the turn's requester does not count."""
 
 
 class Deadline(Data):
@@ -147,22 +147,22 @@ ConfirmationKind = Literal["exec", "edit", "mcp", "info", "question", "outcome_u
 
 
 class ToolNotes(Data):
-    """What is known of a tool of an MCP server, for the person who decides on a call of it.
+    """Notes about a tool of an MCP server, for the person who decides on a call of it.
 
-    For people only, and part of no digest, which is over the definition itself.
+    They are not part of any digest, which is over the definition itself.
     """
 
     description: Text = ""
     """The server's description, possibly shortened."""
     effect: Text = ""
     because: Text = ""
-    """Why it is taken to have this effect."""
+    """Why this effect is assumed."""
     hints: tuple[Text, ...] = ()
     """The server's own hints about its effect, trusted or not."""
 
 
 class Confirmation(Data):
-    """What a person is shown before a call runs (S20). The tool fills what it knows; validation adds the rest."""
+    """The question about a call that a person sees (S20). The tool fills what it knows; validation adds the rest."""
 
     kind: ConfirmationKind
     title: Text
@@ -203,11 +203,11 @@ class Confirmation(Data):
 
     def select_unshown(self, arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         """The arguments that are not shown otherwise. A command is, if it is the one that would run."""
-        told = {name for name in self.told if name != "command" or arguments.get(name) == self.command}
-        return {name: value for name, value in arguments.items() if name not in told}
+        shown = {name for name in self.told if name != "command" or arguments.get(name) == self.command}
+        return {name: value for name, value in arguments.items() if name not in shown}
 
 
-class Decision(Message):
+class Decision(StrictData):
     """A decision on one approval: the body of the `decide` signal and update.
 
     With an `id` it counts once however often it is delivered. `by` is what the sender claims, or, where approvers have
@@ -251,7 +251,7 @@ class Decision(Message):
         if self.stop_turn and outcome is not DecisionAction.CANCEL:
             raise ValueError("stop_turn goes with the outcome `cancel` only")
         if self.remember and outcome is not DecisionAction.CANCEL:
-            raise ValueError("remember goes with the outcome `cancel` only: to allow always is an outcome of its own")
+            raise ValueError("remember goes with the outcome `cancel` only: use `proceed_always…` to allow always")
         if (self.scope or self.uses) and not self.is_grant:
             raise ValueError("scope and uses go with `proceed_always…`, or with `cancel` and remember")
         changes = (self.arguments is not None) + (self.content is not None)
@@ -326,8 +326,8 @@ def digest_call(
 
     `context` is the part of the turn's context that the call depends on.
     """
-    said = {"tool": tool, "server": server, "definition": definition, "arguments": arguments}
-    return digest_canonical({**said, "context": dict(context)} if context else said)
+    fields = {"tool": tool, "server": server, "definition": definition, "arguments": arguments}
+    return digest_canonical({**fields, "context": dict(context)} if context else fields)
 
 
 def digest_question(call: str, question: Confirmation, state: JsonValue) -> str:

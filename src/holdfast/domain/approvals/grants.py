@@ -118,5 +118,5 @@ class Grants:
 
         With no uses counted: those of the call were counted when it was scheduled.
         """
-        kept = (grant for grant in self.all_grants if grant.id == grant_id or not grant.is_allowance)
-        return tuple(grant.model_copy(update={"used": 0}) for grant in kept)
+        chosen = (grant for grant in self.all_grants if grant.id == grant_id or not grant.is_allowance)
+        return tuple(grant.model_copy(update={"used": 0}) for grant in chosen)

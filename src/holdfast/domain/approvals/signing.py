@@ -50,9 +50,9 @@ def encode_signed_text(decision: Decision) -> bytes:
 
     So a field that is added later keeps old signatures valid. ValueError for values that JSON cannot express.
     """
-    said = decision.model_dump(exclude={"signature"}, exclude_defaults=True)
+    fields = decision.model_dump(exclude={"signature"}, exclude_defaults=True)
     text = json.dumps(
-        said, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_format_moment
+        fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_format_moment
     )
     return SIGNED_PREFIX + text.encode()
 
@@ -60,10 +60,10 @@ def encode_signed_text(decision: Decision) -> bytes:
 def digest_decision(decision: Decision) -> str:
     """The digest of a decision over its signed bytes, so that it is the same for every encoding of them."""
     try:
-        said = encode_signed_text(decision)
+        encoded = encode_signed_text(decision)
     except (ValueError, OverflowError, RecursionError):  # nobody can have signed it
-        said = encode_canonical(decision.model_dump(mode="json", exclude={"signature"}))
-    return hashlib.sha256(said).hexdigest()
+        encoded = encode_canonical(decision.model_dump(mode="json", exclude={"signature"}))
+    return hashlib.sha256(encoded).hexdigest()
 
 
 def sign_decision(decision: Decision, private_key: Ed25519PrivateKey) -> Decision:
@@ -120,15 +120,17 @@ def _verify_signature(decision: Decision, signature: bytes, key: _PublicKey) -> 
     try:
         key.public.verify(signature, encode_signed_text(decision))
     except InvalidSignature:
-        raise _build_refusal("it is not this decision that was signed") from None
+        raise _build_refusal("it was made for another decision") from None
     except (ValueError, OverflowError, RecursionError):
-        raise _build_refusal("the decision holds what JSON cannot say, so nobody can have signed it") from None
+        raise _build_refusal(
+            "the decision holds a value that JSON cannot express, so nobody can have signed it"
+        ) from None
 
 
 def _check_signer(decision: Decision, signer: Approver, approvers: tuple[Approver, ...]) -> None:
     by = shorten_text(repr(decision.by), 80)
     if signer.is_for_anyone and not decision.by:
-        raise DecisionRefused("other_name", "the decision does not say whom it is `by`")
+        raise DecisionRefused("other_name", "the decision lacks `by`")
     listed = signer.is_for_anyone or any(approver.name == decision.by for approver in approvers)
     if signer.vouches and not listed:
         raise DecisionRefused("other_name", f"{signer.name!r} vouches for approvers only, and {by} is none")
@@ -172,7 +174,7 @@ def _decode_exactly(text: str, size: int) -> bytes | None:
 def _format_moment(value: object) -> str:
     """A time to the microsecond, in UTC when its zone is known."""
     if not isinstance(value, datetime):
-        raise ValueError(f"JSON cannot say {type(value).__name__}")
+        raise ValueError(f"JSON cannot express {type(value).__name__}")
     if value.tzinfo is None:
         return value.isoformat(timespec="microseconds")
     return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

@@ -14,14 +14,14 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, Field, JsonValue
 
 from holdfast.domain.approvals.approval import Actor, Confirmation, Decision, QuestionAnswer, digest_question
-from holdfast.domain.base import Data, Message, max_items
+from holdfast.domain.base import Data, StrictData, max_items
 from holdfast.domain.calls.verdicts import BoundCall
 from holdfast.domain.content import CallError, Response
 from holdfast.errors import InvalidTransition
 
 
 class Status(StrEnum):
-    """Where a call is in its life."""
+    """The state of a call (S1)."""
 
     VALIDATING = "validating"
     AWAITING_APPROVAL = "awaiting_approval"
@@ -49,96 +49,96 @@ TRANSITIONS: Mapping[Status, frozenset[Status]] = MappingProxyType(
 )
 
 
-class CallRequest(Message):
-    """What a model or a caller asked for. `name` and `args` are accepted for `tool` and `arguments`.
+class CallRequest(StrictData):
+    """A tool call as a model or a caller requests it. `name` and `args` are aliases of `tool` and `arguments`.
 
-    Arguments may be any JSON: whether they fit the tool is for validation to say, about this one call.
+    Arguments may be any JSON: validation reports arguments that do not fit the tool as an error of this call.
     """
 
     tool: str = Field(validation_alias=AliasChoices("tool", "name"))
     arguments: JsonValue = Field(default={}, validation_alias=AliasChoices("arguments", "args"))
     id: str | None = None
-    """The model's own id for the call, echoed in the response; need not be unique (S4)."""
+    """The model's id of the call, echoed in the response. It need not be unique (S4)."""
 
 
 Calls = Annotated[tuple[CallRequest, ...], max_items(10_000)]
-"""Calls from outside. How many may be in a batch is said elsewhere, in better words; here it is how many are read."""
+"""Calls from outside. This limit only bounds parsing; `check_batch` enforces the limit of a batch."""
 
 
 class Editing(Data):
-    """Somebody who has the call open in an editor."""
+    """The person who has a call open in an editor."""
 
     by: str
     until: datetime
-    """When it no longer counts, should they never say that they are done."""
+    """When this expires, unless the editor is closed before."""
 
 
 class PendingQuestion(Data):
-    """A call that asked in the middle of its run, and where it goes on."""
+    """The question of a tool that asked while it ran, and the state from which the call goes on."""
 
     held: bool = False
-    """Its tool waits for the answer where it runs; else it ended, and goes on from its state."""
+    """The tool still runs and waits for the answer. If not, it ended, and goes on from `state`."""
     state: JsonValue = None
     times: int = 1
-    """How often it has asked."""
+    """The number of questions of the call so far."""
     answer: QuestionAnswer | None = None
     question: Confirmation | None = None
-    """What was answered, of a tool that ended."""
+    """The question that was answered, of a tool that ended to ask it."""
     run: int = 1
-    """Of the call: the one that its approvals let run, and that it goes on from."""
+    """The `run` of the call that its approvals cover."""
 
 
 class Call(Data):
-    """One call's whole record. `live_output` and `pid` are filled for viewers only, from heartbeats."""
+    """The record of one call. Only views fill `live_output` and `pid`, from heartbeats."""
 
     id: str
     request: CallRequest
     attempt: int = 1
-    """Of the model step that it came from."""
+    """The attempt of the model step that requested it."""
     status: Status = Status.VALIDATING
     bound: BoundCall | None = None
     rule: str | None = None
-    """The policy rule that judged it."""
+    """The policy rule of its verdict."""
     confirmation: Confirmation | None = None
     diff: str | None = None
-    """What it would change, of a call that nobody is asked about, until it has ended."""
+    """The diff of a call that needs no approval, until it ends."""
     revision: int = 0
-    """Counts the times a person was asked."""
+    """The number of times that a person was asked."""
     run: int = 1
-    """Raised when a person says that it is to run again, though it may have run, and with every answer that it goes on
-    with: another effect than the one before."""
+    """The number of the effect (`effect_key`). It grows when a person lets a call of unknown outcome run again, and
+    when an answer lets a tool that ended to ask go on."""
     pause: PendingQuestion | None = None
     decision: Decision | None = None
     approvals: tuple[Decision, ...] = ()
-    """The decisions that let it proceed: as many as its rule needs."""
+    """The approvals so far; a rule may need several."""
     grant: str | None = None
-    """The turn's grant that answered in place of a question."""
+    """The id of the grant that allowed it without a question."""
     actor: Actor | None = None
     """Who decided last."""
     editing: Editing | None = None
     changing: Decision | None = None
-    """A change of its arguments that validation has not seen yet."""
+    """A change of its arguments that is being validated."""
     problem: str | None = None
-    """Why the last change was not taken."""
+    """Why the last change was rejected, or why the outcome is unknown."""
     original: dict[str, JsonValue] | None = None
-    """The arguments as they were before people changed them."""
+    """The arguments before people changed them."""
     changed_by: tuple[str, ...] = ()
     shown: dict[str, JsonValue] | None = None
-    """The arguments that were shown to whoever changed them and let them run in one step."""
+    """The arguments that the question showed, when the decision changed and approved them in one step."""
     deadline_at: datetime | None = None
     warned: bool = False
-    """Have viewers been told that its deadline is near?"""
+    """Viewers were warned that the deadline is near."""
     expired: bool = False
-    """Its deadline passed."""
+    """The approval deadline passed."""
     stopping: str | None = None
-    """Why a running call was told to stop, until it has."""
+    """Why a running call is being stopped."""
     created_at: datetime | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
     live_output: str | None = None
     pid: int | None = None
     attempts: int = 1
-    """How often its tool was tried, where its failures passed by themselves."""
+    """The number of times that the tool ran, retries included (`Retries`)."""
     response: Response | None = None
 
     @property
@@ -147,45 +147,45 @@ class Call(Data):
         return self.status in TERMINAL
 
     @property
-    def is_at_work(self) -> bool:
-        """Is its tool at work, or does it wait for an answer where it is?"""
+    def is_running(self) -> bool:
+        """Does its activity run? It may also wait there for the answer to a question."""
         held = self.pause is not None and self.pause.held
         return self.status is Status.EXECUTING or (held and not self.is_terminal)
 
     @property
     def is_asking(self) -> bool:
-        """Does it wait for an answer in the middle of its run?"""
+        """Does a question of its tool wait for an answer?"""
         return self.status is Status.AWAITING_APPROVAL and self.pause is not None and self.pause.answer is None
 
     @property
     def approval_digest(self) -> str | None:
-        """What a decision on it must name: the digest of what would run, or of what its tool asks."""
+        """The digest that a decision must name: of the bound call, or of its tool's question."""
         if self.bound and self.pause and self.confirmation:
             return digest_question(self.bound.digest, self.confirmation, self.pause.state)
         return self.bound.digest if self.bound else None
 
     @property
     def error(self) -> CallError | None:
-        """Why it did not succeed."""
+        """The error of its response, if it did not succeed."""
         return self.response.error if self.response else None
 
     @property
     def duration(self) -> timedelta | None:
-        """From its validation to its end, with all waiting; None as long as it has not ended."""
+        """The time from creation to end, waiting included; None until it has ended."""
         return self.ended_at - self.created_at if self.ended_at and self.created_at else None
 
     @property
     def execution_time(self) -> timedelta | None:
-        """How long it ran; None for a call that never did."""
+        """The time from start to end; None for a call that never started."""
         return self.ended_at - self.started_at if self.ended_at and self.started_at else None
 
     @property
     def tool(self) -> str:
-        """The tool's name as it was asked for."""
+        """The tool's name as requested."""
         return self.request.tool
 
     def move_to(self, status: Status, **changes: Any) -> Call:
-        """The call after a move of the table; any other move is an InvalidTransition."""
+        """Return the call in another state. InvalidTransition for a move that `TRANSITIONS` does not have."""
         if status not in TRANSITIONS[self.status]:
             raise InvalidTransition(f"call {self.id!r} cannot go from {self.status} to {status}")
         return self.model_copy(update={"status": status, **changes})

@@ -1,4 +1,4 @@
-"""Which decisions count (S22). Pure: a decision, the call it is about, and what the turn knows of who may decide."""
+"""Checks of a decision against its call and against the people who may decide (S22). Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from holdfast.errors import BadInput, DecisionRefused
 
 @dataclass(frozen=True)
 class DecisionContext:
-    """What a turn knows of who may decide."""
+    """The turn's facts that decisions are checked against: its id, its approvers, and who started it."""
 
     turn_id: str
     approvers: Collection[Approver] = ()
@@ -33,7 +33,7 @@ class DecisionContext:
 
 
 def check_decision(batch: Batch, decision: Decision, context: DecisionContext, now: datetime) -> Call:
-    """The call a decision is for, or DecisionRefused with the reason. Changes nothing."""
+    """Return the call that a decision is for. DecisionRefused when it is not valid. Changes nothing."""
     call = _get_call(batch, decision, context.turn_id)
     check_signature(decision, context.approvers, now)
     shown = call.confirmation or Confirmation(kind="info", title=call.tool)
@@ -52,7 +52,7 @@ def check_decision(batch: Batch, decision: Decision, context: DecisionContext, n
 
 
 def get_offer(shown: Confirmation, decision: Decision) -> Offer:
-    """The standing answer that a decision gives, as it was offered; DecisionRefused when it was not."""
+    """Return the offer of the grant that a decision gives. DecisionRefused when the question did not offer it."""
     refusing = decision.outcome is DecisionAction.CANCEL
     fitting = [offer for offer in shown.offers if refusing or offer.outcome is decision.outcome]
     if decision.scope is not None:
@@ -60,7 +60,7 @@ def get_offer(shown: Confirmation, decision: Decision) -> Offer:
     if not fitting:
         known = ", ".join(dict.fromkeys(f"`{offer.outcome.value}`" for offer in shown.offers)) or "none"
         raise DecisionRefused(
-            "not_offered", f"this approval offers no such standing answer (it offers: {known}): decide for once"
+            "not_offered", f"this approval does not offer this grant (it offers: {known}): decide for once"
         )
     return fitting[0]
 
@@ -69,7 +69,7 @@ def _get_call(batch: Batch, decision: Decision, turn_id: str) -> Call:
     approval = _parse_approval_id(decision.approval_id)
     call = batch.get(approval.call) if approval.turn == turn_id else None
     if call is None:
-        raise DecisionRefused("unknown_approval", f"nothing here is called {decision.approval_id!r}")
+        raise DecisionRefused("unknown_approval", f"this turn has no approval {decision.approval_id!r}")
     if call.status is not Status.AWAITING_APPROVAL:
         raise DecisionRefused("not_waiting", f"call {call.id!r} does not wait for a decision: it is {call.status}")
     if approval.revision > call.revision:
@@ -81,7 +81,7 @@ def _get_call(batch: Batch, decision: Decision, turn_id: str) -> Call:
         )
     if call.bound is None or decision.digest != call.approval_digest:
         raise DecisionRefused(
-            "other_digest", f"the decision names another digest than approval {decision.approval_id!r} carries"
+            "other_digest", f"the digest of the decision is not that of approval {decision.approval_id!r}"
         )
     if call.changing:
         who = call.changing.by or "somebody"
@@ -90,45 +90,51 @@ def _get_call(batch: Batch, decision: Decision, turn_id: str) -> Call:
 
 
 def _check_person(call: Call, shown: Confirmation, decision: Decision, context: DecisionContext) -> None:
-    """Is it for this person to say? Anybody may refuse."""
+    """DecisionRefused when this person may not decide. Anybody may refuse a call."""
     if decision.outcome is DecisionAction.CANCEL and not decision.remember:
         return
     check_needs(shown, decision, context)
     if decision.outcome in PROCEED_ACTIONS and normalise_name(decision.by) in {
         normalise_name(each.by) for each in call.approvals
     }:
-        raise DecisionRefused("already_approved", f"{decision.by!r} has approved this already: somebody else must")
+        raise DecisionRefused(
+            "already_approved", f"{decision.by!r} has already approved this call: another person must"
+        )
 
 
 def check_needs(shown: Confirmation, decision: Decision, context: DecisionContext) -> None:
-    """DecisionRefused when a rule wants somebody else's word."""
+    """DecisionRefused when the rule needs the approval of another person."""
     needs, who = shown.needs, decision.by
     if needs != type(needs)() and not who:
-        raise DecisionRefused("nameless", "a rule says who may decide on this: say who you are with `by`")
+        raise DecisionRefused("nameless", "a rule says who may decide on this call: give your name as `by`")
     listed = [approver.name for approver in context.approvers if not approver.is_for_anyone]
     if needs != type(needs)() and listed and who not in listed:
-        raise DecisionRefused("unknown_approver", f"a rule says who may decide on this, and {who!r} is no approver")
+        raise DecisionRefused(
+            "unknown_approver", f"a rule says who may decide on this call, and {who!r} is no approver"
+        )
     if needs.role and needs.role not in find_roles(who, context.approvers):
-        raise DecisionRefused("wrong_role", f"a rule wants somebody with the role {needs.role!r}, and {who!r} is not")
+        raise DecisionRefused("wrong_role", f"a rule needs an approver with the role {needs.role!r}; {who!r} lacks it")
     if needs.not_requester and context.requester is None:
-        raise DecisionRefused("no_requester", "a rule wants somebody other than who started this turn: nobody said who")
+        raise DecisionRefused(
+            "no_requester", "a rule needs an approver other than the requester, and this turn has no `requester`"
+        )
     if needs.not_requester and normalise_name(who) == normalise_name(context.requester):
-        raise DecisionRefused("own_turn", f"a rule wants somebody other than {who!r}, who started this turn")
+        raise DecisionRefused("own_turn", f"a rule needs an approver other than {who!r}, who started this turn")
 
 
 def normalise_name(name: str | None) -> str:
-    """What two spellings of one name have in common."""
+    """Normalise a person's name: NFKC, case-folded, single spaces."""
     return " ".join(unicodedata.normalize("NFKC", name or "").casefold().split())
 
 
 def _check_answer(call: Call, shown: Confirmation, decision: Decision) -> None:
-    """DecisionRefused for an answer that is none of the options when the question takes no other, or misses a field.
+    """DecisionRefused for an answer that is not one of the options, if it must be, or does not fit the form.
 
-    A running tool is given the option that is meant. A call that is itself the question has the answer as its result,
-    unchanged, so the answer must be the option.
+    For the question of a running tool, case and outer space are ignored: the tool gets the option itself. A call that
+    is the question returns the answer as its result, so there the answer must equal the option.
     """
     if decision.outcome not in (DecisionAction.RESPOND, DecisionAction.CANCEL):
-        raise DecisionRefused("needs_answer", "this is a question: it wants `respond`, with the answer as `content`")
+        raise DecisionRefused("needs_answer", "this is a question: use `respond`, with the answer as `content`")
     if decision.outcome is DecisionAction.CANCEL:
         return
     answer = decision.content or ""
@@ -144,30 +150,30 @@ def _check_answer(call: Call, shown: Confirmation, decision: Decision) -> None:
 
 
 def _describe_options(options: tuple[str, ...]) -> str:
-    """What the answer must be."""
+    """Describe the answers that a question takes."""
     if len(options) == 1:
         return f"the only answer to this is `{options[0]}`"
     return f"the answer must be one of: {', '.join(map(repr, options))}"
 
 
 def _check_unknown(decision: Decision) -> None:
-    """Of a call that may have run there are three things to say."""
+    """DecisionRefused for what cannot be decided about a call of unknown outcome."""
     if (
         decision.outcome not in (DecisionAction.PROCEED_ONCE, DecisionAction.RESPOND, DecisionAction.CANCEL)
         or decision.has_changes
     ):
         raise DecisionRefused(
             "may_have_run",
-            "nobody knows whether this call ran: `proceed_once` runs it again, `respond` takes it as done with your "
-            "`content` as its result, `cancel` takes it as failed",
+            "it is unknown whether this call ran: `proceed_once` runs it again, `respond` ends it as done with your "
+            "`content` as its result, `cancel` ends it as failed",
         )
 
 
 def _check_change(shown: Confirmation, decision: Decision) -> None:
     if decision.content is not None and shown.edits is None:
-        raise DecisionRefused("not_editable", "this tool has no text to be edited: give other `arguments` instead")
+        raise DecisionRefused("not_editable", "this tool has no editable text: give new `arguments` instead")
     if decision.outcome is DecisionAction.PROCEED_ONCE and shown.needs.approvals > 1:
-        raise DecisionRefused("needs_others", "others must see what you changed: use `modify`, then approve")
+        raise DecisionRefused("needs_others", "the other approvers must see your change: use `modify`, then approve")
 
 
 def _parse_approval_id(approval_id: str) -> ApprovalId:

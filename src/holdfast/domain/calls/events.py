@@ -1,7 +1,7 @@
-"""Events: what changed in a turn, in order, for whoever watches (S8).
+"""Events: the changes of a turn, in order, for its viewers (S8).
 
-Events are derived by comparing a batch before and after, so no code path can change a call and forget to say so.
-They live in the workflow's memory and are read by query; they are not Temporal's history events.
+Events are derived by comparing a batch before and after, so no code path can change a call without an event. They are
+in the workflow's memory and are read by query; they are not history events of Temporal.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ EventKind = Literal["call", "result", "batch", "model", "turn"]
 
 
 class Event(Data):
-    """One change. For a call: which, its place in its batch, the state before and after.
+    """One change of a turn. For a call: its id, its place in the batch, the state before and after.
 
-    A `result` says that a call's answer is delivered: in the order of the request, each once (S13). In a turn with a
-    model that may be before the reply is complete: should that break off, the batch is `discarded` afterwards.
+    A `result` event says that the response of a call is delivered, in the order of the request, each once (S13). In a
+    turn with a model that may be before the reply is complete; if the reply then fails, the batch is `discarded`.
     """
 
     seq: int
@@ -45,27 +45,27 @@ class Event(Data):
     approval_id: str | None = None
     digest: str | None = None
     asks: str | None = None
-    """What a call that waits asks for: the kind of its confirmation."""
+    """The kind of the confirmation of a call that awaits approval."""
     rule: str | None = None
     by: str | None = None
-    """Who decided: a person's name, or what it was of the policy, the hooks or the runtime."""
+    """Who decided: the name of the person, rule, hook or part of the runtime."""
     actor: ActorKind | None = None
     error: str | None = None
     note: str | None = None
 
 
 class EventPage(Data):
-    """What the `events` query answers: events after a sequence number, oldest first; `more` when it was cut."""
+    """The answer of the query `events`: events after a sequence number, oldest first. `more`: there are others."""
 
     events: tuple[Event, ...] = ()
     more: bool = False
     finished: bool = False
     earlier: str | None = None
-    """The run of the turn that has these events: it is to be asked."""
+    """The earlier run of the turn that has these events: query that run instead."""
 
 
 def list_call_changes(turn_id: str, before: Batch | None, after: Batch) -> Iterator[dict[str, object]]:
-    """The fields of one event for each call that differs between two states of a batch."""
+    """Yield the fields of one event for each call that differs between two states of a batch."""
     former = {call.id: call for call in before.calls} if before and before.id == after.id else {}
     for place, call in enumerate(after.calls, start=1):
         old = former.get(call.id)
@@ -80,7 +80,7 @@ def list_call_changes(turn_id: str, before: Batch | None, after: Batch) -> Itera
 
 
 def list_deliveries(before: Batch | None, after: Batch, *, early: bool = False) -> Iterator[dict[str, object]]:
-    """The fields of one event for each call whose answer has become deliverable."""
+    """Yield the fields of one event for each call whose response has become deliverable."""
     known = len(before.list_deliverable(early=early)) if before and before.id == after.id else 0
     for place, call in enumerate(after.list_deliverable(early=early)[known:], start=known + 1):
         yield {
@@ -101,7 +101,7 @@ def _is_changed(old: Call, new: Call) -> bool:
 
 
 def _select_facts(call: Call) -> tuple[object, ...]:
-    """What of a call is worth an event when it changes."""
+    """Return the facts of a call whose change makes an event."""
     return (
         call.status, call.revision, call.stopping, len(call.approvals), call.warned, call.editing and call.editing.by,
         call.changing is not None, call.problem,
@@ -136,7 +136,7 @@ def _find_display_name(call: Call) -> str | None:
 
 
 def _describe_details(old: Call | None, call: Call) -> str:
-    """What else there is to say."""
+    """Describe a change that the status does not show."""
     if call.stopping:
         return f"stopping: {call.stopping}"
     if old is None or call.status is not Status.AWAITING_APPROVAL or old.status is not call.status:
@@ -155,5 +155,5 @@ def _describe_details(old: Call | None, call: Call) -> str:
 
 
 def shorten_line(text: str, limit: int = SUMMARY_LIMIT) -> str:
-    """A text as an event carries it: short, and harmless for a terminal."""
+    """Shorten a text for an event, and escape its control characters."""
     return escape_controls(shorten_text(text, limit))

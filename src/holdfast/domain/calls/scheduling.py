@@ -1,4 +1,4 @@
-"""When the calls of a turn begin, and what a failure does to the calls beside it. Pure."""
+"""When the calls of a batch start (S9-S11), and what an error does to the other calls (S15). Pure."""
 
 from __future__ import annotations
 
@@ -12,100 +12,100 @@ from holdfast.domain.calls.call import Call, Status
 from holdfast.domain.calls.tool import Effect
 
 MAX_EXECUTING = 50
-"""Calls of one batch that run at once: bounds what one workflow task schedules."""
+"""Calls of one batch that run at once. It bounds the commands of one workflow task."""
 
 OnError = Literal["isolate", "abort"]
-"""What a tool's failure does to the calls beside it: nothing, or it cancels them."""
+"""The effect of a tool's error on the other calls of the batch: none, or it cancels them."""
 
 
 class Schedule(StrEnum):
-    """When the calls of a batch begin."""
+    """When the calls of a batch start."""
 
     ALL_READY = "all_ready"
-    """When every one of them is scheduled or has ended."""
+    """When every call is scheduled or has ended (S9)."""
     STREAMING = "streaming"
-    """Each as soon as it is itself ready, while the model still writes."""
+    """Each as soon as it is scheduled, while the model still writes (S11)."""
 
 
 class Plan(Data):
-    """How a turn starts its calls."""
+    """The fields of a turn's input that say when its calls start."""
 
     schedule: Schedule = Schedule.ALL_READY
     early: bool = False
-    """May also what does more than read begin before the model's reply is complete?"""
+    """May calls that do more than read start before the model's reply is complete?"""
     parallel: int = MAX_EXECUTING
-    """How many run at once."""
+    """The number of calls that run at once."""
     on_error: OnError | None = None
-    """What a failure does to the calls beside it, whatever their tools say."""
+    """The effect of an error on the other calls; None leaves it to the traits of the tool."""
 
 
 def list_startable(batch: Batch, plan: Plan | None = None) -> tuple[Call, ...]:
-    """Which scheduled calls may begin now, in order.
+    """List the scheduled calls that may start now, in order (S10).
 
-    A call may begin when nothing executes, or when it and everything executing is concurrency-safe. One that may not
-    begin yet and is not safe holds back the ones behind it. One that has asked is as if executing, and goes on at once
-    when it is answered.
+    A call may start when nothing executes, or when it and all executing calls are concurrency-safe. A call that is not
+    safe and may not start yet holds back the calls behind it. A call whose tool has asked a question counts as
+    executing, and goes on at once when it is answered.
     """
     plan = plan or Plan()
     if plan.schedule is Schedule.ALL_READY and not batch.is_ready:
         return ()
-    at_work = [call for call in batch.calls if not call.is_terminal and (call.pause or call.status is Status.EXECUTING)]
+    started = [call for call in batch.calls if not call.is_terminal and (call.pause or call.status is Status.EXECUTING)]
     limit = min(MAX_EXECUTING, plan.parallel)
     taken: list[Call] = []
     for call in batch.calls:
         if call.is_terminal or call.pause or call.status is Status.EXECUTING:
             continue
-        beside = [*at_work, *taken]
-        if len(beside) >= limit:
+        others = [*started, *taken]
+        if len(others) >= limit:
             break
-        alone_or_safe = not beside or (is_concurrency_safe(call) and all(map(is_concurrency_safe, beside)))
+        alone_or_safe = not others or (is_concurrency_safe(call) and all(map(is_concurrency_safe, others)))
         if call.status is Status.SCHEDULED and alone_or_safe and _may_start_now(call, batch, plan):
             taken.append(call)
         elif not is_concurrency_safe(call):
             break
-    return (*(call for call in at_work if call.status is Status.SCHEDULED), *taken)
+    return (*(call for call in started if call.status is Status.SCHEDULED), *taken)
 
 
 def may_run_at_once(batch: Batch, plan: Plan) -> bool:
-    """Would all calls of a batch begin at once, if they merely read and rules allowed every one of them?"""
+    """Could all calls of a batch start at once, if all were reads and rules allowed all of them?"""
     unjudged = len(batch.unvalidated_calls) == len(batch.calls)
     return batch.complete and unjudged and len(batch.calls) <= min(MAX_EXECUTING, plan.parallel) and not plan.on_error
 
 
 def is_concurrency_safe(call: Call) -> bool:
-    """May it run beside others that are safe?"""
+    """May it run at the same time as other calls that are safe?"""
     return call.bound is not None and call.bound.concurrency_safe
 
 
 def _may_start_now(call: Call, batch: Batch, plan: Plan) -> bool:
-    """Before the reply is complete only what merely reads begins, unless the turn says otherwise (S11)."""
+    """May it start before the reply is complete? Only reads may, unless the turn says otherwise (S11)."""
     tool = call.bound.tool if call.bound else None
     reads = tool is not None and tool.effect is Effect.READ and not tool.traits.delegates
     return batch.complete or plan.early or reads
 
 
 DESCRIPTION_LIMIT = 40
-"""Characters of what the failed call was about."""
+"""Characters of the failed call's description."""
 
 
 def needs_abort(call: Call, plan: Plan) -> bool:
-    """Does the end of this call cancel the calls beside it? Only what ran and failed does."""
+    """Does the end of this call cancel the other calls (S15)? Only a call that ran and failed does."""
     if call.status is not Status.ERROR or call.started_at is None or call.bound is None:
         return False
     if plan.on_error is not None:
         return plan.on_error == "abort"
-    said = call.bound.tool.traits.aborts_siblings
-    return plan.schedule is Schedule.STREAMING if said == "streaming" else said
+    aborts = call.bound.tool.traits.aborts_siblings
+    return plan.schedule is Schedule.STREAMING if aborts == "streaming" else aborts
 
 
 def describe_abort(call: Call) -> str:
-    """What the cancelled ones say."""
+    """Describe, for the cancelled calls, the error that cancelled them."""
     described = _describe_call(call)
     return f"Cancelled: parallel tool call {call.tool}{f'({described})' if described else ''} errored"
 
 
 def _describe_call(call: Call) -> str:
-    """The beginning of its command, or of its first text, as the model wrote it; else of all its arguments."""
+    """Shorten its `command`, or its first text argument, or else all arguments as JSON."""
     given = call.request.arguments
     arguments = given if isinstance(given, dict) else {}
     texts = [value for value in (arguments.get("command"), *arguments.values()) if isinstance(value, str) and value]

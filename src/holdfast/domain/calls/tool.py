@@ -35,87 +35,87 @@ from holdfast.util.json_values import digest_canonical
 
 
 class Effect(StrEnum):
-    """What repeating a call would do (S31)."""
+    """The effect of a call of the tool, and so whether the engine may repeat the call after a crash (S31)."""
 
     READ = "read"
-    """Changes nothing."""
+    """The call changes nothing."""
     IDEMPOTENT = "idempotent"
-    """Changes something, and the same again when repeated."""
+    """The call changes something; a repetition changes nothing more."""
     ONCE = "once"
-    """Must not be repeated."""
+    """The call must not be repeated."""
 
 
 class Interrupt(StrEnum):
-    """What a user's new message does to a running call (S18)."""
+    """The effect of a user's new message on a running call (S18)."""
 
     CANCEL = "cancel"
-    """It is stopped."""
+    """The call is stopped."""
     BLOCK = "block"
-    """It finishes first."""
+    """The call finishes first."""
 
 
 AbortsSiblings = bool | Literal["streaming"]
 
 
 class Traits(Data):
-    """How a tool's calls are to be treated. Not part of what a person approves."""
+    """How the engine treats the calls of a tool. Not part of the definition that an approval covers."""
 
     interrupt: Interrupt = Interrupt.BLOCK
     aborts_siblings: AbortsSiblings = False
-    """Its error cancels the calls beside it (S15): always, or where calls begin while the model still writes."""
+    """Its error cancels the other calls of the batch (S15): always, or only under the schedule `streaming`."""
     live_output: bool = False
-    """It writes while it runs."""
+    """It writes output while it runs."""
     markdown: bool = False
-    """What it gives is markdown."""
+    """Its output is markdown."""
     task_queue: str | None = None
-    """Where its calls must run; on any worker of the turn when left out."""
+    """The task queue on which its calls must run; None for that of the turn."""
     on_host: bool = False
-    """Its calls live on the host that validated them: they run there, and are found there again."""
+    """Its calls run on the host that validated them, retries included."""
     asks: bool = False
-    """It may ask a person in the middle of its run."""
+    """It may ask a person while it runs."""
     open_world: bool = False
-    """It speaks with the world outside: what it gives back is not to be trusted, and what it is given leaves."""
+    """It communicates with the outside world: its results are not trusted, and its arguments leave the machine."""
     depends_on: tuple[Dependence, ...] = ()
-    """What of its turn's context its calls go by (S47)."""
+    """The parts of the turn's context that the digest of its calls includes (S47)."""
     delegates: bool = False
-    """Its calls are turns of their own, with the arguments of `delegate`."""
+    """Each of its calls runs as a turn, with the arguments of `delegate`."""
     destructive: bool = False
-    """It destroys something that cannot be had again: mode `yolo` asks about its calls."""
+    """It may destroy something that cannot be restored: mode `yolo` asks about its calls."""
 
 
 _DEFINITION_FIELDS = {"name", "description", "parameters", "effect", "server"}
-"""What an approval is about: a change of any of these is asked about again."""
+"""The fields that an approval covers: after a change of any of them, a person is asked again."""
 
 
 class Declaration(Data):
-    """What a tool says of itself, as data: for a model, for the history, for the digest."""
+    """The description of a tool as data: its name, parameters, effect and traits."""
 
     name: str
     description: str
     parameters: dict[str, JsonValue]
-    """JSON schema."""
+    """The JSON schema of the arguments."""
     effect: Effect
     server: str | None = None
     display_name: str | None = None
     traits: Traits = Traits()
     origin: str | None = None
-    """Of a server's tool: a digest over all that the server says of it."""
+    """For a tool of an MCP server: the digest of the server's whole definition of it."""
     own_name: str | None = None
-    """Of a server's tool: what the server calls it."""
+    """For a tool of an MCP server: its name on the server."""
 
     @property
     def definition(self) -> dict[str, JsonValue]:
-        """What an approval of its calls is about."""
-        said = self.model_dump(mode="json", include=_DEFINITION_FIELDS)
-        return said if self.origin is None else {**said, "origin": self.origin}
+        """The part of the declaration that an approval of its calls covers."""
+        fields = self.model_dump(mode="json", include=_DEFINITION_FIELDS)
+        return fields if self.origin is None else {**fields, "origin": self.origin}
 
     @property
     def digest(self) -> str:
-        """Changes whenever the definition does, and not when this class learns a new field."""
+        """The digest of the definition. A field that is added to this class later does not change it."""
         return digest_canonical(self.definition)
 
     def build_ref(self) -> ToolRef:
-        """What a call remembers of its tool."""
+        """Return the part that a call keeps in the history."""
         return ToolRef(
             name=self.name,
             effect=self.effect,
@@ -127,80 +127,80 @@ class Declaration(Data):
         )
 
     def describe_for_model(self) -> dict[str, JsonValue]:
-        """What a model is told."""
+        """Return the name, description and parameters, for the request to a model."""
         return {"name": self.name, "description": self.description, "parameters": self.parameters}
 
 
 class ToolRef(Data):
-    """What a call remembers of its tool: enough to run it by, without its schema."""
+    """A declaration without description and schema, as calls in a history keep it."""
 
     name: str
     effect: Effect
     server: str | None = None
     definition: str
-    """Digest of the declaration."""
+    """The digest of the definition."""
     display_name: str | None = None
     traits: Traits = Traits()
     own_name: str | None = None
-    """Of a server's tool: what the server calls it."""
+    """For a tool of an MCP server: its name on the server."""
 
 
 class Run(Protocol):
-    """What a running tool is given."""
+    """The running call, as its tool sees it: ids, workspace, live output, and questions to a person."""
 
     @property
     def call_id(self) -> str:
-        """The engine's id of this call; unique within its turn."""
+        """The engine's id of this call, unique within its turn."""
 
     @property
     def key(self) -> str:
-        """Unique to this call of this turn, the same for every attempt."""
+        """An id of this call that is unique across turns, and the same for every attempt."""
 
     @property
     def effect_key(self) -> str:
-        """For services that take an idempotency key: the same for every attempt at this effect.
+        """An idempotency key for other services: the same for every attempt at this effect.
 
-        It is another one when the arguments are, and when a person says that the call is to run again.
+        It differs when the arguments differ, and after a person decides that the call runs again.
         """
 
     @property
     def is_unasked(self) -> bool:
-        """Was nobody asked about this very call? A rule, a mode or a standing answer allowed it."""
+        """Did a rule, a mode or a grant allow this call, so that nobody was asked?"""
 
     @property
     def is_handing_over(self) -> bool:
-        """Does this worker end, so that what goes on by itself is left for the next one?"""
+        """Is this worker shutting down? Then leave supervised commands running for the next worker."""
 
     @property
     def workspace(self) -> Path:
-        """The folder this worker's tools work in."""
+        """The workspace folder of this worker."""
 
     @property
     def state(self) -> JsonValue:
-        """What an earlier run left with `NeedsAnswer`, to go on from; None for the first."""
+        """The state that an earlier `execute` passed to `NeedsAnswer`; None in the first."""
 
     @property
     def answer(self) -> QuestionAnswer | None:
-        """What a person answered to that."""
+        """The answer to the question of that `NeedsAnswer`."""
 
     async def ask(self, question: Confirmation) -> QuestionAnswer:
-        """Ask a person, and wait: the tool's clock stands still. For tools that declare `asks`.
+        """Ask a person and wait for the answer; the timeout of the tool pauses. For tools that declare `asks`.
 
-        When this process dies meanwhile the question dies with it. A tool that can go on from a state of its own raises
-        `NeedsAnswer` instead.
+        The question is lost when this process dies. A tool that can go on from saved state raises `NeedsAnswer`
+        instead.
         """
 
     def write(self, text: str) -> None:
-        """Add to the live output. Cheap; viewers see the tail of it within a second."""
+        """Append to the live output. Cheap; viewers see the end of the output within a second."""
 
     def report_process(self, pid: int) -> None:
-        """Tell viewers which process runs."""
+        """Report the id of the running process to viewers."""
 
 
 class ToolFailure(Exception):
-    """Raise in `execute` to end a call as an `error` with a type and words of your choosing.
+    """Raise in `execute` to end a call as an `error` with this type and message.
 
-    `parts` is what the tool had put out until then.
+    `parts` is the output until then.
     """
 
     def __init__(self, type: str, message: str, parts: tuple[Part, ...] = ()) -> None:
@@ -210,9 +210,9 @@ class ToolFailure(Exception):
 
 
 class OutcomeUnknown(Exception):
-    """Raise in `execute` when nobody can know whether the call took effect. A person is asked what to do.
+    """Raise in `execute` when it is unknown whether the call took effect. A person is then asked what to do.
 
-    In the place of a cancellation it says the same of a call that was stopped: nobody is asked then.
+    Raised in place of `CancelledError`, it says so of a call that was stopped; then nobody is asked.
     """
 
     def __init__(self, message: str, parts: tuple[Part, ...] = ()) -> None:
@@ -221,9 +221,9 @@ class OutcomeUnknown(Exception):
 
 
 class NeedsAnswer(Exception):
-    """Raise in `execute` when a person has to answer before the tool goes on, from `state`, in another `execute`.
+    """Raise in `execute` to ask a person; after the answer, `execute` is called again with this `state`.
 
-    The wait outlives every process. What the tool has done until then is not repeated: it is in the state.
+    The wait survives the end of any process. Put into `state` what must not be repeated.
     """
 
     def __init__(self, question: Confirmation, state: JsonValue = None) -> None:
@@ -233,47 +233,47 @@ class NeedsAnswer(Exception):
 
 
 class StrictParameters(BaseModel):
-    """A base for `Parameters` in which an unknown argument is an error, so that a misspelt one is not dropped."""
+    """A base class for `Parameters` that rejects unknown arguments, so that a misspelt one is not ignored."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True)
 class Retries:
-    """Which failures of a tool pass by themselves, and how often it is tried again.
+    """The failures after which the worker runs a tool again, and how often.
 
-    Only for tools that read or may be repeated: a `once` tool with retries is refused. All attempts share the tool's
-    `timeout_seconds`; each goes on with the same live output.
+    Only for tools with the effect `read` or `idempotent`: the registry refuses a `once` tool with retries. All attempts
+    share the tool's `timeout_seconds` and its live output.
     """
 
     on: tuple[type[Exception] | str, ...]
-    """Exception classes, and types of ToolFailure by name."""
+    """Exception classes, and types of `ToolFailure` by name."""
     attempts: int = 3
-    """In all, 2 to 10."""
+    """The number of attempts in all, 2 to 10."""
     wait_seconds: float = 1.0
-    """Before the second attempt, 0 to 60; twice as long before each further one, and at most a minute."""
+    """The pause before the second attempt, 0 to 60 seconds. It doubles for each further attempt, up to a minute."""
 
     def is_retryable(self, error: BaseException) -> bool:
-        """Is this a failure after which the tool is tried again?"""
+        """May the tool run again after this error?"""
         kinds = tuple(kind for kind in self.on if isinstance(kind, type))
         return isinstance(error, kinds) or (isinstance(error, ToolFailure) and error.type in self.on)
 
 
 class DecisionNotice(Data):
-    """What a tool is told of the decision that lets its call run; of several approvers, the last one's.
+    """The decision that lets a call run, as `Invocation.on_decision` gets it; of several, the last.
 
-    No notice comes of a call that does not run (refused, expired, answered in the tool's place), nor of one that runs
-    without a decision of its own: by a rule, by an earlier grant, or because nobody answered in time.
+    There is no notice of a call that does not run (refused, expired, answered in place of the tool), nor of one that
+    runs without a decision of its own: by a rule, by an earlier grant, or because nobody answered in time.
     """
 
     action: str
-    """`proceed_once`, `proceed_always` …: an outcome by its name."""
+    """The value of a `DecisionAction`: `proceed_once`, `proceed_always` …"""
     by: str | None = None
     note: str | None = None
     changed: bool = False
-    """A person has changed the arguments."""
+    """A person changed the arguments."""
     arguments: Mapping[str, JsonValue] = Field(default_factory=dict)
-    """As they will execute: checked, and with what hooks and people changed."""
+    """The arguments as they will execute: checked, and with the changes of hooks and people."""
 
 
 class Invocation(ABC):
@@ -281,62 +281,68 @@ class Invocation(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """One line for a person: what this call would do."""
+        """Return one line for people that says what this call would do."""
 
     def is_concurrency_safe(self) -> bool:
-        """May this call run beside others that say the same?"""
+        """May this call run at the same time as other calls that return True here (S10)?"""
         return False
 
     def list_dependences(self) -> tuple[Dependence, ...] | None:
-        """What of its turn's context this very call goes by; None for all that its tool says."""
+        """The parts of the turn's context that this call depends on; None for the `depends_on` of its tool."""
         return None
 
     def digest_before(self) -> Mapping[str, str]:
-        """The files this call would change, by their path in the workspace, each with its digest as it is now.
+        """The files that this call would change: their present digests, by path in the workspace.
 
-        What a person approves is about these: when one has changed since, they are asked again, and when one is not
-        as the turn last saw it, the call is refused.
+        An approval covers these digests: when a file has changed since, a person is asked again. When a file is not as
+        the turn last saw it, the call is refused.
         """
         return {}
 
     def digest_after(self) -> Mapping[str, str]:
-        """The files of `basis` as this call would leave them. When they are so already, it has run."""
+        """The digests of the same files after this call. When the files have these already, the call has run."""
         return {}
 
     @property
     def is_resumable(self) -> bool:
-        """Does `execute` find again what an earlier attempt of it began, and go on with that?"""
+        """Can `execute` find the work of an earlier attempt, and go on with it?"""
         return False
 
     async def verify(self, run: Run) -> Result | bool | None:
-        """After a crash: did an earlier attempt take effect? Its result, True or False; None when that is not known."""
+        """Did an earlier attempt take effect? Called after a crash.
+
+        Returns the result of that attempt, or True, False, or None when it is not known.
+        """
         return None
 
     async def stop(self, run: Run) -> bool:
-        """Stop what an earlier attempt began and what goes on by itself, and begin nothing. Was there anything?"""
+        """Stop what still runs of an earlier attempt, and start nothing. Returns whether anything ran."""
         return False
 
     async def clean_up(self, run: Run) -> None:
-        """Its end is recorded: what was kept to find it again is not needed any more."""
+        """Remove what was kept to find the work of this call again: its end is recorded."""
         return
 
     def describe_tool_change(self) -> str | None:
-        """How its tool is not what was approved before, in a sentence: then a person looks, whatever a rule says."""
+        """Describe how its tool differs from the approved definition; then a person is asked, whatever a rule says.
+
+        None when it does not differ.
+        """
         return None
 
     def build_confirmation(self) -> Confirmation | None:
-        """What a person sees of it when a rule or a hook has it asked about, and not the tool; None for its title."""
+        """Build the confirmation for when a rule or a hook asks about this call; None shows its title only."""
         return None
 
     async def should_confirm(self) -> Confirmation | None:
-        """What a person is to be asked before this runs; None when it may simply run."""
+        """Return the confirmation that a person must give before this call runs; None when none is needed."""
         return None
 
     async def on_decision(self, decision: DecisionNotice) -> None:
-        """A person let this call run: called in the executing activity, before `execute`.
+        """Handle the decision that lets this call run. Called in the executing activity, before `execute`.
 
-        Once for each attempt, so it must be repeatable. An exception ends the call with that error, and nothing runs.
-        `DecisionNotice` says of which decisions it is not told.
+        It is called in every attempt, so it must be repeatable. An exception ends the call with that error, and
+        `execute` is not called. `DecisionNotice` says which decisions have no notice.
         """
         return
 
@@ -345,16 +351,16 @@ class Invocation(ABC):
         """Run the call and return its result.
 
         Raise ToolFailure to fail with a type and a message, NeedsAnswer to ask a person and go on in another `execute`,
-        OutcomeUnknown when nobody can know whether the call took effect. Any other exception ends the call as an error
+        OutcomeUnknown when it is unknown whether the call took effect. Any other exception ends the call as an error
         with its type and message. A stop arrives as asyncio.CancelledError: end what was started, then raise it again.
         """
 
 
 class Tool(ABC):
-    """A tool: its declaration, and how it becomes an invocation.
+    """A tool: its declaration, and `build`, which binds arguments to an invocation.
 
-    `Parameters` is a pydantic model, or a JSON schema of an object; `build` then gets an instance of the model, or the
-    arguments as a dict. Either way they have been checked.
+    `Parameters` is a pydantic model, or the JSON schema of an object; `build` gets an instance of the model, or the
+    arguments as a dict. Both are validated before. `Traits` explains the attributes that have no comment here.
     """
 
     name: str
@@ -375,49 +381,36 @@ class Tool(ABC):
     edits: str | None = None
     """The argument whose text a person may change in an editor before the call runs."""
     checks_quickly: bool = False
-    """Do `build` and what the invocation says of itself before it runs take milliseconds? Then calls of this tool are
-    validated in the workflow task itself, which costs less; else by an activity, so that the turn hears people
-    meanwhile."""
+    """`build` and the methods that describe an invocation take milliseconds. Calls of this tool are then validated by a
+    local activity, which costs less; else by a regular one, so that the turn can handle messages meanwhile."""
     retries: Retries | None = None
-    """Which of its failures pass by themselves. None: every failure ends the call."""
+    """The failures after which the tool runs again. None: every failure ends the call."""
     timeout_seconds: float = 600
     heartbeat_seconds: float = 10
-    """How long its worker may be silent before the call counts as lost."""
+    """The time without a heartbeat of its worker after which a call counts as lost."""
     Parameters: type[BaseModel] | Mapping[str, JsonValue]
 
     def declaration(self) -> Declaration:
-        """What this tool says of itself."""
-        given = self.Parameters
-        schema = given.model_json_schema() if isinstance(given, type) else dict(given)
+        """Build the declaration of this tool."""
+        parameters = self.Parameters
+        schema = parameters.model_json_schema() if isinstance(parameters, type) else dict(parameters)
         return Declaration(
             name=self.name,
             description=self.description,
             parameters=schema,
             effect=self.effect,
             display_name=self.display_name,
-            traits=Traits(
-                interrupt=self.interrupt,
-                aborts_siblings=self.aborts_siblings,
-                live_output=self.live_output,
-                markdown=self.markdown,
-                task_queue=self.task_queue,
-                on_host=self.on_host,
-                asks=self.asks,
-                open_world=self.open_world,
-                depends_on=tuple(self.depends_on),
-                delegates=self.delegates,
-                destructive=self.destructive,
-            ),
+            traits=Traits.model_validate({name: getattr(self, name) for name in Traits.model_fields}),
         )
 
     def build_notes(self) -> ToolNotes | None:
-        """What people should know of it beside its declaration, if it is somebody else's."""
+        """Build notes about a tool of an MCP server, for the person who decides; None for other tools."""
         return None
 
     @abstractmethod
     def build(self, arguments: Any, workspace: Path) -> Invocation:
-        """Bind checked arguments. Raise ValueError for what the schema cannot say."""
+        """Bind validated arguments. Raise ValueError for invalid values that the schema cannot express."""
 
     def build_in(self, arguments: Any, workspace: Path, context: Context) -> Invocation:
-        """The same within the context of a turn: for a tool that says what of it its calls depend on."""
+        """Bind validated arguments in the context of a turn. For tools with `depends_on`."""
         return self.build(arguments, workspace)

@@ -1,7 +1,7 @@
-"""What a verdict, a decision, an outcome, a deadline or a stop makes of a call.
+"""The transitions of one call: by a verdict, a decision, an outcome, a deadline or a stop.
 
-Each function takes a call and gives the call after it, by a move of the table in `call.py`. Whether a move is due is
-for `batch.py` and `decision_checks.py` to say. `now` is handed in.
+Each function returns the call after a move of the table in `call.py`. The callers, `batch.py` and `decision_checks.py`,
+check that the move is due. `now` is a parameter.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from holdfast.domain.forms.validation import find_option, parse_answer
 from holdfast.util.text import count_changes, shorten_text
 
 VALUE_LIMIT = 2_000
-"""Characters of one value that are repeated."""
+"""Characters of one value in the description of a change."""
 
 
 def describe_changes(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> str:
-    """Each argument that is another, with its new value; empty when none is."""
+    """Describe each argument that differs, with its new value; empty when none does."""
     return "; ".join(_list_changes(before, after))
 
 
@@ -51,19 +51,19 @@ def _list_changes(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue
 
 
 def _format_value(value: JsonValue) -> str:
-    """As JSON, where 1 is not true."""
+    """Format a value as JSON, which tells 1 from true."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
 OUTCOME_UNKNOWN: Final = "outcome_unknown"
 DISCARDED = "discarded"
 QUESTIONS_LIMIT = 100
-"""How often a call may ask."""
+"""The number of questions that one call may ask."""
 RUNTIME = Actor(kind="runtime", name="deadline")
 
 
 def apply_call_verdict(call: Call, verdict: Verdict, now: datetime) -> Call:
-    """After validation."""
+    """Apply the verdict of the first validation."""
     match verdict:
         case Allow():
             found = _bind_call(call, verdict)
@@ -81,9 +81,10 @@ def apply_call_verdict(call: Call, verdict: Verdict, now: datetime) -> Call:
 
 
 def reapply_call_verdict(call: Call, verdict: Verdict, now: datetime) -> Call:
-    """After a grant, a mode or a revocation changed what holds. What is asked about all the same stays as it was.
+    """Apply a new verdict after a grant, the mode or the context has changed.
 
-    So does what could not be judged: it was fit to be asked about, and is judged again before it runs.
+    A call that would be asked about again stays as it is. So does one that could not be validated this time: the
+    executing worker validates it again before it runs.
     """
     asked = call.status is Status.AWAITING_APPROVAL
     same = call.bound is not None and isinstance(verdict, Ask) and verdict.bound.digest == call.bound.digest
@@ -96,7 +97,7 @@ def reapply_call_verdict(call: Call, verdict: Verdict, now: datetime) -> Call:
 
 
 def apply_call_decision(call: Call, decision: Decision, now: datetime) -> Call:
-    """After a person's decision that counts. One that changes the call is kept until validation has seen the change."""
+    """Apply a valid decision of a person. A change of the arguments is first validated (`apply_call_change`)."""
     if decision.has_changes:
         return call.model_copy(update={"changing": decision, "problem": None})
     who = decision.by or "somebody"
@@ -108,7 +109,7 @@ def apply_call_decision(call: Call, decision: Decision, now: datetime) -> Call:
         case DecisionAction.CANCEL if unknown:
             note = f": {decision.note}" if decision.note else ""
             known = call.confirmation.question if call.confirmation else None
-            message = f"{known or 'Nobody knows whether the call took effect.'}\n\n{who} took it as failed{note}"
+            message = f"{known or 'It is unknown whether the call took effect.'}\n\n{who} took it as failed{note}"
             return end_call(call, Status.ERROR, now, error=CallError(type=OUTCOME_UNKNOWN, message=message))
         case DecisionAction.RESPOND:
             return end_call(call, Status.SUCCESS, now, parts=(TextPart(text=decision.content or ""),))
@@ -122,7 +123,7 @@ def apply_call_decision(call: Call, decision: Decision, now: datetime) -> Call:
 
 
 def apply_call_change(call: Call, verdict: Verdict, now: datetime) -> Call:
-    """After validation has seen what a person made of the arguments (S25). What cannot be so leaves it as it was."""
+    """Apply the verdict on a person's change of the arguments (S25). A rejected change leaves the call as it was."""
     decision = call.changing
     assert decision, "only a call that is being changed gets here"
     assert call.bound, "only a call that was validated is changed"
@@ -153,12 +154,12 @@ def apply_call_change(call: Call, verdict: Verdict, now: datetime) -> Call:
 
 
 def _needs_more_approval(verdict: Ask) -> bool:
-    """Is the word of whoever changed it not enough: a rule wants others', or a hook made something else of it?"""
+    """Is another approval needed beside that of the person who changed it, by a rule, or because hooks rewrote it?"""
     return verdict.confirmation.needs != Needs() or bool(verdict.bound.rewritten_by)
 
 
 def expire_call(call: Call, now: datetime) -> Call:
-    """After its deadline passed: its default holds, by the runtime (S28)."""
+    """Apply the default of the approval deadline, in the name of the runtime (S28)."""
     deadline = call.confirmation.deadline if call.confirmation else None
     call = call.model_copy(update={"actor": RUNTIME, "expired": True, "changing": None, "editing": None})
     if deadline and deadline.default == "allow":
@@ -168,7 +169,7 @@ def expire_call(call: Call, now: datetime) -> Call:
 
 
 def apply_call_outcome(call: Call, outcome: ExecutionOutcome, now: datetime, *, ask: bool = False) -> Call:
-    """After its activity answered. Where nobody knows what became of it, somebody is asked, if `ask` (S31)."""
+    """Apply the result of its activity. With `ask`, a person is asked about an unknown outcome (S31)."""
     if isinstance(outcome, Finished | Failed) and outcome.attempts > 1:
         call = call.model_copy(update={"attempts": outcome.attempts})
     match outcome:
@@ -197,7 +198,7 @@ def apply_call_outcome(call: Call, outcome: ExecutionOutcome, now: datetime, *, 
         case NeedsApprovalAgain() if call.stopping:
             return cancel_call(call, "cancelled", call.stopping, now)
         case NeedsApprovalAgain(verdict=Allow()):
-            error = CallError(type="not_covered", message="The worker refused to run a call it would itself allow")
+            error = CallError(type="not_covered", message="The worker refused to run a call that its own policy allows")
             return end_call(call, Status.ERROR, now, error=error)
         case NeedsApprovalAgain():
             return apply_call_verdict(call, outcome.verdict, now)
@@ -205,16 +206,16 @@ def apply_call_outcome(call: Call, outcome: ExecutionOutcome, now: datetime, *, 
 
 
 def stop_call(call: Call, reason: str, now: datetime, *, kind: str = "cancelled") -> Call:
-    """After a stop: what has not begun is cancelled at once; what runs is marked, and ends by itself."""
+    """Stop a call: one that has not started is cancelled at once, a running one is marked and ends when it stops."""
     if call.is_terminal:
         return call
-    if call.is_at_work:
+    if call.is_running:
         return call if call.stopping else call.model_copy(update={"stopping": reason})
     return cancel_call(call, kind, reason + _describe_leftover(call), now)
 
 
 def discard_call(call: Call, outcome: ExecutionOutcome, reason: str, now: datetime) -> Call:
-    """After the end of a call whose attempt was discarded while it ran: cancelled, whatever it made (S12)."""
+    """Cancel a call whose attempt was discarded while it ran, whatever its outcome (S12)."""
     match outcome:
         case Finished():
             return cancel_call(call, DISCARDED, f"{reason}; it had finished", now, outcome.result.parts)
@@ -228,9 +229,9 @@ def discard_call(call: Call, outcome: ExecutionOutcome, reason: str, now: dateti
 
 
 def _describe_leftover(call: Call) -> str:
-    """What must be known of a call that had begun and waited for a person."""
+    """Describe, for a stopped call that awaits approval, that it has already started or may have taken effect."""
     if call.confirmation and call.confirmation.kind == OUTCOME_UNKNOWN:
-        return ". It may have taken effect: nobody had said yet what became of it"
+        return ". It may have taken effect: its outcome is unknown, and nobody had decided about it yet"
     return ". It had begun, and waited for a person" if call.started_at else ""
 
 
@@ -244,7 +245,7 @@ def end_call(
     changes: str | None = None,
     error: CallError | None = None,
 ) -> Call:
-    """Ended, with its one response."""
+    """End a call with its one response."""
     shown = call.confirmation.model_copy(update={"current": None}) if call.confirmation else None
     response = Response.model_validate(
         {
@@ -264,19 +265,19 @@ def end_call(
 
 
 def cancel_call(call: Call, kind: str, reason: str, now: datetime, parts: tuple[Part, ...] = ()) -> Call:
-    """Ended as cancelled; what it would have changed stays in the response (S26)."""
+    """End a call as cancelled. The diff of what it would have changed stays in the response (S26)."""
     error = CallError(type=kind, message=reason)
     return end_call(call, Status.CANCELLED, now, parts=parts, error=error, **_keep_diff(call))
 
 
 def _keep_diff(call: Call) -> dict[str, Any]:
-    """The diff of a call that did not run, and its counts of lines; nothing where there is none."""
+    """Return the `display` and `changes` of a call that did not run; empty when it has no diff."""
     diff = call.diff or (call.confirmation.diff if call.confirmation else None)
     return {"display": diff, "changes": count_changes(diff.split("\n"))} if diff else {}
 
 
 def _bind_call(call: Call, verdict: Allow | Ask) -> Call:
-    """With what it is now bound to. What hooks once rewrote stays known, though there is nothing more to rewrite."""
+    """Set the bound call of a verdict. The record of what hooks rewrote before stays."""
     bound, before = verdict.bound, call.bound
     if before and before.rewritten_by and not bound.rewritten_by:
         bound = bound.model_copy(update={"given": before.given, "rewritten_by": before.rewritten_by})
@@ -284,7 +285,7 @@ def _bind_call(call: Call, verdict: Allow | Ask) -> Call:
 
 
 def _ask_anew(call: Call, verdict: Ask, now: datetime) -> Call:
-    """Ask anew: nothing that was said before counts."""
+    """Ask about a call with a new revision. Earlier decisions no longer count."""
     deadline = verdict.confirmation.deadline
     fresh: dict[str, Any] = {**dict.fromkeys(("decision", "grant", "actor", "shown", "diff")), "approvals": ()}
     return call.move_to(
@@ -300,7 +301,7 @@ def _ask_anew(call: Call, verdict: Ask, now: datetime) -> Call:
 
 
 def _ask_unknown(call: Call, outcome: Lost) -> Call:
-    """Ask what to do about a call of which nobody knows whether it ran: run it again, take it as done, or as failed."""
+    """Ask what to do about a call of unknown outcome: run it again, or take it as done or as failed."""
     assert call.bound, "only a call that was validated runs"
     shown = call.confirmation or Confirmation(kind="info", title=call.bound.title)
     output = "\n".join(part.text for part in outcome.parts)
@@ -331,7 +332,7 @@ def _ask_unknown(call: Call, outcome: Lost) -> Call:
 
 
 def _ask_question(call: Call, outcome: QuestionRaised, now: datetime) -> Call:
-    """Ask what the tool asks. What people said of the call itself stays: it goes on by that."""
+    """Ask the question of a tool that ended to ask it. The approvals of the call stay valid."""
     times = call.pause.times + 1 if call.pause else 1
     if times > QUESTIONS_LIMIT:
         error = CallError(type="asks_too_much", message=f"The tool asked {times} questions in one call; it was ended")
@@ -342,13 +343,13 @@ def _ask_question(call: Call, outcome: QuestionRaised, now: datetime) -> Call:
 
 
 def hold_call(call: Call, question: Confirmation) -> Call:
-    """Its tool asks, and waits where it runs. A later attempt may ask again: then that counts."""
+    """Ask the question of a tool that waits for the answer. The question of a later attempt replaces it."""
     times = call.pause.times + 1 if call.pause else 1
     return _await_answer(call, question, PendingQuestion(held=True, times=times, run=_find_approved_run(call)))
 
 
 def _find_approved_run(call: Call) -> int:
-    """The run that its approvals are for: those after it go on by answers."""
+    """Return the `run` that the approvals cover. Later ones are covered by the answers to questions."""
     return call.pause.run if call.pause else call.run
 
 
@@ -364,7 +365,7 @@ def _await_answer(call: Call, question: Confirmation, pause: PendingQuestion) ->
 
 
 def _resume_call(call: Call, decision: Decision) -> Call:
-    """With what a person answered: the tool hears it, also that they would not say."""
+    """Apply the answer to a question, a refusal to answer included: the call goes on with it."""
     assert call.pause, "only a call that asked is answered"
     assert call.confirmation, "it asked something"
     held = call.pause.held
@@ -374,7 +375,7 @@ def _resume_call(call: Call, decision: Decision) -> Call:
 
 
 def read_answer(asked: Confirmation, decision: Decision) -> QuestionAnswer:
-    """What a decision says to a tool that asked this. ValueError when it does not fit the question's form."""
+    """Convert a decision to the answer for the tool. ValueError when it does not fit the form of the question."""
     if decision.outcome is DecisionAction.CANCEL:
         return QuestionAnswer(action="decline", text=decision.note or "", decision=decision)
     text = decision.content or ""
@@ -388,7 +389,7 @@ def _find_actor(verdict: Allow | Ask | Deny) -> Actor:
 
 
 def _describe_replacements(call: Call) -> str | None:
-    """What people and hooks changed, for the model: it must not believe that its own arguments ran."""
+    """Describe for the model what people and hooks changed, so that it knows which arguments ran."""
     bound = call.bound
     if bound is None:
         return None

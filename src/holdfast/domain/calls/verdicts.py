@@ -1,7 +1,7 @@
-"""What the two tool activities answer: a verdict before a call may run, an outcome after it ran.
+"""The answers of the two tool activities: a verdict of validation, and an outcome of execution.
 
-Both are unions discriminated by `kind`, so that every expected ending is data in the history and none is an
-exception. The batch turns them into transitions (`batch.py`).
+Both are unions discriminated by `kind`: every expected ending is data in the history, not an exception. `batch.py`
+turns them into transitions.
 """
 
 from __future__ import annotations
@@ -17,54 +17,54 @@ from holdfast.domain.calls.tool import ToolRef
 from holdfast.domain.content import CallError, Part, Result, Text
 
 UNFINISHED = "unfinished"
-"""The type of an attempt's error that says nothing of what became of its call."""
+"""The error type of an attempt that does not know whether its call took effect."""
 
 
 class BoundCall(Data):
-    """A tool bound to validated arguments: what every verdict on a runnable call carries."""
+    """A tool bound to validated arguments. Every verdict on a call that can run has one."""
 
     tool: ToolRef
     title: Text
     arguments: dict[str, JsonValue]
-    """As they will execute."""
+    """The arguments as they will execute."""
     digest: str
     concurrency_safe: bool = False
     timeout_seconds: float = Field(gt=0, allow_inf_nan=False)
     heartbeat_seconds: float = Field(gt=0, allow_inf_nan=False)
     basis: dict[str, str] = Field(default_factory=dict)
-    """Files the call would change, each with its digest when it was judged."""
+    """The files that the call would change: their digests at validation, by path."""
     leaves: dict[str, str] = Field(default_factory=dict)
-    """The same files as the call would leave them."""
+    """The digests of the same files after the call."""
     host: str | None = None
-    """The task queue of the host that its call lives on."""
+    """The task queue of the host on which the call must run."""
     takes_in: bool = False
-    """It brings content from outside into the turn."""
+    """The call brings content from outside into the turn."""
     sends: bool = False
-    """It can carry data out."""
+    """The call can send data out."""
     context: dict[str, JsonValue] = Field(default_factory=dict)
-    """What it goes by of the context of its turn, as far as that is not what every turn begins with."""
+    """The part of the turn's context that the call depends on, without defaults. It is part of the digest."""
     given: dict[str, JsonValue] | None = None
-    """The arguments as they were before hooks rewrote them."""
+    """The arguments before hooks rewrote them."""
     rewritten_by: tuple[str, ...] = ()
-    """Names of the hooks that did."""
+    """The names of the hooks that rewrote the arguments."""
 
 
 class Allow(Variant):
-    """The call may run without asking."""
+    """The call may run without a question."""
 
     kind: Literal["allow"] = "allow"
     rule: str
     bound: BoundCall
     actor: Actor | None = None
-    """Who says so; the policy, by the rule, when left out."""
+    """Who allowed it; None for the policy, by `rule`."""
     grant: str | None = None
-    """The turn's grant that answered in place of a question."""
+    """The id of the grant that allowed the call."""
     diff: Text | None = None
-    """What the call would change, where its tool tells."""
+    """The diff of the call, if its tool gives one."""
 
 
 class Ask(Variant):
-    """A person has to say."""
+    """A person must decide."""
 
     kind: Literal["ask"] = "ask"
     rule: str
@@ -74,20 +74,20 @@ class Ask(Variant):
 
 
 class Deny(Variant):
-    """Policy, a hook or a person's standing refusal forbids the call."""
+    """A rule, a hook or a remembered refusal forbids the call."""
 
     kind: Literal["deny"] = "deny"
     rule: str
     message: str
     actor: Actor | None = None
     stop_turn: str | None = None
-    """Why the turn is to end as well."""
+    """Why the turn must end as well, when a hook says so."""
     diff: Text | None = None
-    """Of a call that a person's standing answer refuses: what it would change, where its tool tells."""
+    """The diff of a call that a remembered refusal denies, if its tool gives one."""
 
 
 class Reject(Variant):
-    """The call cannot run at all: unknown tool, invalid arguments, or validation itself broke."""
+    """The call cannot run: the tool is unknown, the arguments are invalid, or validation failed."""
 
     kind: Literal["reject"] = "reject"
     error: CallError
@@ -97,18 +97,18 @@ Verdict = Annotated[Allow | Ask | Deny | Reject, Field(discriminator="kind")]
 
 
 class Finished(Variant):
-    """The tool ran and gave a result."""
+    """The tool ran and returned a result."""
 
     kind: Literal["finished"] = "finished"
     result: Result
     attempts: int = 1
-    """How often the tool was tried, where its failures passed by themselves."""
+    """The number of times that the tool ran, retries included (`Retries`)."""
     stop_turn: str | None = None
-    """Why the turn is to end, when a hook says so."""
+    """Why the turn must end, when a hook says so."""
 
 
 class Failed(Variant):
-    """The tool ran and failed; what it had put out is kept."""
+    """The tool ran and failed. `parts` is its output until then."""
 
     kind: Literal["failed"] = "failed"
     error: CallError
@@ -118,7 +118,7 @@ class Failed(Variant):
 
 
 class Stopped(Variant):
-    """The tool heard of a stop and obeyed; what it had put out is kept."""
+    """The tool was stopped. `parts` is its output until then."""
 
     kind: Literal["stopped"] = "stopped"
     reason: str = ""
@@ -126,29 +126,29 @@ class Stopped(Variant):
 
 
 class Lost(Variant):
-    """Nobody can say whether the tool ran: its worker is gone."""
+    """It is unknown whether the tool took effect: its worker is lost."""
 
     kind: Literal["lost"] = "lost"
     message: str
     parts: tuple[Part, ...] = ()
     repeatable: bool = False
-    """The tool may be repeated, so the loss is an ordinary error and not an unknown outcome."""
+    """The tool may be repeated, so this is an ordinary error, not an unknown outcome."""
 
 
 class NeedsApprovalAgain(Variant):
-    """Nothing ran: what the executing worker would run is not what was approved. Here is its own verdict."""
+    """Nothing ran: the call on the executing worker is not what was approved. `verdict` is that worker's."""
 
     kind: Literal["reconsider"] = "reconsider"
     verdict: Verdict
 
 
 class QuestionRaised(Variant):
-    """The tool ended in the middle of its work, and goes on from its state when a person has answered."""
+    """The tool ended to ask a question. It goes on from `state` once a person has answered."""
 
     kind: Literal["asks"] = "asks"
     question: Confirmation
     state: JsonValue = None
-    """What the tool goes on from, on any worker."""
+    """The tool's state, from which any worker can go on."""
 
 
 ExecutionOutcome = Annotated[
@@ -157,6 +157,6 @@ ExecutionOutcome = Annotated[
 
 
 def find_hook_stop(answers: Iterable[Verdict | ExecutionOutcome]) -> str | None:
-    """Why a hook ends the turn; None when none does."""
+    """Return the reason of the first hook that ends the turn, or None."""
     reasons = (answer.stop_turn for answer in answers if isinstance(answer, Deny | Finished | Failed))
     return next(filter(None, reasons), None)

@@ -1,8 +1,8 @@
-"""A conversation that grows too long for its model: what is left out first, and what is summarised. Pure.
+"""Compaction of a conversation that grows too long for the context window of its model. Pure.
 
-Results of tools go first: they are the most, and what the model made of them stays. When that is not enough, everything
-but the last steps becomes a summary that the model writes. Calls and their responses always go together (S3). What was
-left out is in the history, for whoever audits.
+Results of tools are cut first: they are the longest, and the model's answers to them stay. When that is not enough,
+everything but the last steps becomes a summary that the model writes. Calls and their responses are never separated
+(S3). The history keeps everything that is left out.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from holdfast.domain.conversation.messages import (
 from holdfast.util.text import elide_middle
 
 NEARLY_FULL = 0.8
-"""How full a model's window may become."""
+"""The share of the context window at which a conversation is compacted."""
 TARGET_SHARE = 0.5
-"""How full it is to be afterwards."""
+"""The share of the context window that a compacted conversation takes."""
 CHARACTERS_PER_TOKEN = 4
-"""Roughly, where nobody has counted."""
+"""An estimate, for text that no provider has counted."""
 STUB_CHARACTERS = 300
-"""Characters that stay of a result that is left out."""
+"""Characters of a stub, which replaces a result."""
 SHORTEST_RESULT = 1_000
-"""Characters that stay at least of one of the last results."""
+"""Characters that each of the last results keeps at least."""
 PAGE_CHARACTERS = 1_000_000
-"""Of the messages that are asked for at once; more where one of them is longer."""
+"""Characters of one page of messages; more if a single message is longer."""
 BLOB_CHARACTERS = 6_000
-"""What an image or a document counts as: about 1,500 tokens, where it is shown to the model."""
+"""The estimated size of an image or a document: about 1,500 tokens."""
 SUMMARY_HEADING = "[The conversation before this was summarised, since it had grown too long. The summary:]\n\n"
 
 
 class ConversationCut(Data):
-    """What is to be left out of a conversation as the model would be told it now."""
+    """A plan of what to leave out of a conversation. It counts messages as the model reads them."""
 
     results_before: int = 0
-    """Results in the messages before this one are left out."""
+    """Results in the messages before this one become stubs."""
     before: int = 0
-    """The messages before this one become a summary; 0 when none do."""
+    """The messages before this one become a summary; 0 for none."""
     limit: int | None = None
-    """Characters that stay of every other result."""
+    """Characters that every other result keeps; None for all."""
 
 
 def build_page(messages: Sequence[ConversationMessage], after: int, epoch: int, known: int | None) -> ConversationPage:
-    """The messages after so many that somebody has of the epoch they know; all when that is another one."""
+    """Build a page of the messages after the first `after`, or of all when the reader knows another epoch."""
     start = min(after, len(messages)) if known == epoch else 0
     end = start
     room = PAGE_CHARACTERS
@@ -62,18 +62,18 @@ def build_page(messages: Sequence[ConversationMessage], after: int, epoch: int, 
 
 
 def is_nearly_full(window: int | None, tokens: int) -> bool:
-    """Is a conversation of so many tokens nearly too long?"""
+    """Must a conversation with this number of tokens be compacted?"""
     return window is not None and tokens >= NEARLY_FULL * window
 
 
 def estimate_tokens(messages: Sequence[ConversationMessage]) -> int:
-    """About how many tokens these are."""
+    """Estimate the number of tokens of these messages."""
     return sum(map(_count_characters, messages)) // CHARACTERS_PER_TOKEN
 
 
 def plan_cut(messages: Sequence[ConversationMessage], aim: int) -> ConversationCut:
-    """What to leave out so that about `aim` tokens are left."""
-    keep = _find_kept_start(messages, aim // 2)
+    """Plan a cut that leaves about `aim` tokens."""
+    keep = _find_last_steps(messages, aim // 2)
     limit = _find_result_limit(messages[keep:], aim // 2)
     shown = [*stub_results(messages[:keep]), *shorten_results(messages[keep:], limit)]
     if keep == 0 or estimate_tokens(shown) <= aim:
@@ -84,7 +84,7 @@ def plan_cut(messages: Sequence[ConversationMessage], aim: int) -> ConversationC
 def build_model_messages(
     session: Sequence[ConversationMessage], own: Sequence[ConversationMessage], done: Compaction
 ) -> list[ConversationMessage]:
-    """What the model is told: of a session's messages what is left, then the turn's own."""
+    """Build the messages that the model reads: the session's after their compaction, then the turn's own."""
     rest = [*stub_results(session[: done.results_before]), *session[done.results_before :]][done.before :]
     return [*([UserMessage(text=SUMMARY_HEADING + done.summary)] if done.summary else []), *rest, *own]
 
@@ -92,9 +92,9 @@ def build_model_messages(
 def apply_cut(
     session: int, own: Sequence[ConversationMessage], done: Compaction, cut: ConversationCut, summary: str | None
 ) -> tuple[list[ConversationMessage], Compaction]:
-    """A turn's own messages after a cut, and what it leaves out of its session's `session` messages.
+    """Apply a cut: return a turn's own messages after it, and the compaction of its session's `session` messages.
 
-    The cut counts messages as they were told: a summary first, if there was one, then what was left of the session's.
+    The cut counts messages as the model read them: first the summary, if any, then the session's remaining ones.
     """
     first = 1 if done.summary else 0
     of_session = session - done.before
@@ -111,19 +111,19 @@ def apply_cut(
 
 
 def stub_results(messages: Sequence[ConversationMessage]) -> list[ConversationMessage]:
-    """The same, with a stub in the place of every long result, and the description of every image or document."""
+    """Replace every long result by a stub, and every image or document by its description."""
     return [_shorten_message(message, STUB_CHARACTERS, described=True) for message in messages]
 
 
 def shorten_results(messages: Sequence[ConversationMessage], limit: int | None) -> list[ConversationMessage]:
-    """The same, with both ends of every result that is longer than that."""
+    """Shorten every result to `limit` characters, from its middle; None changes nothing."""
     if limit is None:
         return list(messages)
     return [_shorten_message(message, limit) for message in messages]
 
 
 def format_conversation(messages: Sequence[ConversationMessage], tokens: int) -> str:
-    """A conversation to be summarised: as text, since no provider takes calls of tools that it is not offered."""
+    """Format a conversation as text to summarise: providers refuse calls of tools that the request does not offer."""
     return elide_middle("\n\n".join(map(_format_message, messages)), tokens * CHARACTERS_PER_TOKEN)
 
 
@@ -154,8 +154,8 @@ def _shorten_response(response: Response, limit: int, *, described: bool) -> Res
     return response.model_copy(update={"parts": (TextPart(text=text, whole=whole),), "display": None})
 
 
-def _find_kept_start(messages: Sequence[ConversationMessage], tokens: int) -> int:
-    """Where the last messages begin that are kept: as many as there is room for, and always the last step."""
+def _find_last_steps(messages: Sequence[ConversationMessage], tokens: int) -> int:
+    """Return the start of the last messages that fit into `tokens`, and at least of the last step."""
     start = room = 0
     for place in range(len(messages) - 1, -1, -1):
         room += _count_characters(messages[place]) // CHARACTERS_PER_TOKEN
@@ -166,10 +166,10 @@ def _find_kept_start(messages: Sequence[ConversationMessage], tokens: int) -> in
     return start
 
 
-def _find_result_limit(kept: Sequence[ConversationMessage], tokens: int) -> int | None:
-    """How long a result of the last steps may be, when even they are too long."""
-    responses = [response for message in kept if isinstance(message, ToolMessage) for response in message.responses]
-    if estimate_tokens(kept) <= tokens or not responses:
+def _find_result_limit(messages: Sequence[ConversationMessage], tokens: int) -> int | None:
+    """Return the limit of characters for each result, when the last steps do not fit into `tokens`; else None."""
+    responses = [response for message in messages if isinstance(message, ToolMessage) for response in message.responses]
+    if estimate_tokens(messages) <= tokens or not responses:
         return None
     return max(SHORTEST_RESULT, tokens * CHARACTERS_PER_TOKEN // len(responses))
 

@@ -1,4 +1,4 @@
-"""What a model is told and what it says: replies, messages, and the conversation that a model step reads."""
+"""Model choice, replies, messages, and the conversation that a model step reads."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, NonNegativeInt
 
-from holdfast.domain.base import Data, Message, Variant, max_items
+from holdfast.domain.base import Data, StrictData, Variant, max_items
 from holdfast.domain.calls.call import CallRequest, Calls
 from holdfast.domain.content import Response
 
 
 class Usage(Data):
-    """What a model read and wrote."""
+    """The tokens that a model read and wrote."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -24,86 +24,86 @@ class Usage(Data):
 
     @property
     def total_tokens(self) -> int:
-        """Both."""
+        """Input and output tokens together."""
         return self.input_tokens + self.output_tokens
 
 
-class ModelReply(Message):
+class ModelReply(StrictData):
     """One reply of a model: text, calls, or both. Without calls it ends the turn."""
 
     text: str = ""
     calls: Calls = ()
     said: JsonValue = None
-    """What its provider wants to be given back with it: what it signed, and in which order it came."""
+    """The provider's own form of the reply, which the next request must contain: signatures, order of parts."""
     usage: Usage = Usage()
     model: str | None = None
-    """Who answered, as the provider says."""
+    """The name of the model, as the provider reports it."""
     window: int | None = None
-    """How many tokens it can read at once, if that is known."""
+    """The size of its context window in tokens, if known."""
     cut: bool = False
-    """Did it reach its limit of tokens before it was done?"""
+    """The reply ended at its limit of tokens."""
 
 
 class ScriptedReply(ModelReply):
-    """A reply of the scripted model, and how it comes."""
+    """A reply of the scripted model, with its delays and failures."""
 
     seconds: float = Field(default=0, ge=0, le=3_600, allow_inf_nan=False)
-    """What passes before each call is written, and before the end."""
+    """The pause before each call is written, and before the end."""
     breaks: Annotated[tuple[NonNegativeInt, ...], max_items(1_000)] = ()
-    """After how many calls the first attempts at it break off; the one after them does not."""
+    """For each attempt that fails, the number of calls after which it breaks off. The attempt after them succeeds."""
 
 
-class ModelSettings(Message):
-    """What a provider is told beside the conversation; left out, it decides itself."""
+class ModelSettings(StrictData):
+    """The settings of requests to a model; None leaves one to the provider."""
 
     max_tokens: int | None = Field(default=None, ge=1, le=10_000_000)
-    """Of one reply."""
+    """The limit of tokens of one reply."""
     temperature: float | None = Field(default=None, ge=0, le=10, allow_inf_nan=False)
     seconds: float = Field(default=600, ge=1, le=1_700, allow_inf_nan=False)
-    """How long one request may take."""
+    """The timeout of one request."""
     window: int | None = Field(default=None, ge=1_000, le=100_000_000)
-    """Tokens that the model can read at once, where its provider's package does not know."""
+    """The size of the model's context window in tokens, for models whose provider package does not know it."""
 
 
-class ModelChoice(Message):
-    """Which model answers: `provider:model`, or `scripted`, which gives the replies of `script` in order."""
+class ModelChoice(StrictData):
+    """The model of a turn: `provider:model`, or `scripted`, which gives the replies of `script` in order."""
 
     name: str = Field(default="scripted", min_length=1, max_length=300)
     script: Annotated[tuple[ScriptedReply, ...], max_items(10_000)] = ()
     delegated: dict[str, Annotated[tuple[ScriptedReply, ...], max_items(10_000)]] = Field(default_factory=dict)
-    """Scripts of the turns that a scripted model delegates, by their prompts."""
+    """The scripts of delegated turns of a scripted model, by prompt."""
     fallbacks: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=300)], ...], max_items(20)] = ()
-    """Asked in this order when the one before fails for good."""
+    """Further models, asked in this order when the one before fails permanently."""
     instructions: str | None = Field(default=None, max_length=1_000_000)
-    """What the model is told before everything else."""
+    """The system prompt."""
     settings: ModelSettings = ModelSettings()
 
     @property
     def model_names(self) -> tuple[str, ...]:
-        """All of them, in order."""
+        """The name, then the fallbacks."""
         return (self.name, *self.fallbacks)
 
 
 class UserMessage(Variant):
-    """What the user said."""
+    """A message of the user."""
 
     kind: Literal["user"] = "user"
     text: str
 
 
 class AssistantMessage(Variant):
-    """What the model said. `call_ids` are the engine's ids of its calls, in order."""
+    """A message of the model. `call_ids` are the engine's ids of its calls, in order."""
 
     kind: Literal["assistant"] = "assistant"
     text: str
     calls: tuple[CallRequest, ...] = ()
     call_ids: tuple[str, ...] = ()
     said: JsonValue = None
-    """What its provider is given back with it."""
+    """The provider's own form of the reply (`ModelReply.said`)."""
 
 
 class ToolMessage(Variant):
-    """The responses to the calls of the assistant message before it: every one, once, in order."""
+    """The responses to the calls of the assistant message before it: one for each call, in order."""
 
     kind: Literal["tool"] = "tool"
     responses: tuple[Response, ...]
@@ -113,42 +113,42 @@ ConversationMessage = Annotated[UserMessage | AssistantMessage | ToolMessage, Fi
 
 
 class Compaction(Data):
-    """What of a session's messages its turn no longer tells the model, and what it tells in their place."""
+    """How the messages of a session are compacted for its running turn."""
 
     before: int = 0
-    """So many of them are in the summary."""
+    """The number of first messages that the summary replaces."""
     results_before: int = 0
-    """Of so many the results of tools are left out."""
+    """The number of first messages whose tool results are stubs."""
     summary: str | None = None
 
 
 class Conversation(Data):
-    """What a model step needs to know, fetched by query so that it is in no activity's input."""
+    """The input of a request to a model. A model step fetches it by query, so that it is not in the history."""
 
     model: ModelChoice
     replies: int = 0
-    """How many the model has given so far."""
+    """The number of replies of the model so far."""
     session: str | None = None
-    """Whose messages come before the turn's own."""
+    """The id of the session whose messages come before the turn's own."""
     session_run: str | None = None
     compaction: Compaction = Compaction()
     tools: tuple[str, ...] | None = None
-    """The tools there are, if not all."""
+    """The tools of the turn's context; None for all."""
     allowed: tuple[str, ...] | None = None
-    """Names and patterns of the tools that the turn was started with, if not all."""
+    """The names and patterns of tools that the turn was started with; None for all."""
     depth: int = 0
-    """How many turns have delegated to one another, down to this one."""
+    """The depth of delegation (`TurnInput.depth`)."""
     messages: tuple[ConversationMessage, ...] = ()
 
 
 class ConversationPage(Data):
-    """Messages of a turn or a session from some place on: what whoever asks does not have yet."""
+    """A page of the messages of a turn or a session."""
 
     epoch: int = 0
-    """Another one: what was said before is no longer told as it was, and is to be asked for again."""
+    """It grows when earlier messages are replaced: a reader that knows another epoch must fetch all again."""
     start: int = 0
-    """The place of the first of them."""
+    """The index of the first message of the page."""
     messages: tuple[ConversationMessage, ...] = ()
     more: bool = False
     about: Conversation | None = None
-    """Of a turn: what its model step needs besides. Its script comes with the first page alone."""
+    """For a turn: the conversation without its messages. Only the first page has the model's script."""

@@ -1,6 +1,6 @@
-"""Fields of a form in words: what they are called, what may stand there, and what does if nobody says otherwise.
+"""Descriptions of form fields for people: title, accepted values, default.
 
-The words of whoever made the form are repeated as they are: making them harmless is for whoever shows them.
+Texts of the form's author are not escaped here: the caller escapes them for its output.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ _KINDS = {"string": "text", "integer": "a whole number", "number": "a number", "
 
 
 def describe_fields(form: Form) -> Iterator[str]:
-    """A line for each field, for whoever writes the answer as JSON."""
+    """Yield a line for each field, for a person who writes the answer as JSON."""
     needed = list_required(form)
     for name, field in list_fields(form).items():
         title = f" ({called})" if (called := find_title(name, field)) else ""
-        about = f". {told}" if (told := find_description(field)) else ""
+        about = f". {text}" if (text := find_description(field)) else ""
         yield f"{name}{title}: {describe_wanted(field)}; {_describe_default(field, name in needed)}{about}"
 
 
 def find_title(name: str, field: Field) -> str:
-    """What a field is called, where that is not its name."""
+    """Return the title of a field; empty when it has none, or its name."""
     title = field.get("title")
     return title if isinstance(title, str) and title != name else ""
 
 
 def find_description(field: Field) -> str:
-    """What a field is about."""
-    words = field.get("description")
-    return words if isinstance(words, str) else ""
+    """Return the description of a field; empty when it has none."""
+    text = field.get("description")
+    return text if isinstance(text, str) else ""
 
 
 def describe_wanted(field: Field, *, asked: bool = False) -> str:
-    """What may stand there. `asked`: it is typed at a prompt, which lists the choices."""
+    """Describe the values that a field accepts. `asked`: at a prompt, which lists the choices itself."""
     kind, choices, span = find_kind(field), list_choices(field), _describe_limits(field)
     if kind == "array":
         some = "these" if asked else ", ".join(map(format_choice_title, choices))
@@ -64,7 +64,7 @@ def describe_wanted(field: Field, *, asked: bool = False) -> str:
 
 
 def format_value(field: Field, value: JsonValue, *, asked: bool = False) -> str:
-    """A value as a person reads it, its choices by their titles."""
+    """Format a value for a person, choices by their titles."""
     titles = {one.value: format_choice_title(one) for one in list_choices(field)}
     if isinstance(value, list):
         return ", ".join(titles.get(str(one), str(one)) for one in value) or "none"
@@ -76,19 +76,19 @@ def format_value(field: Field, value: JsonValue, *, asked: bool = False) -> str:
 
 
 def format_choice_title(choice: Choice) -> str:
-    """A choice with its title."""
+    """Format a choice with its title."""
     return f"{choice.value} ({choice.title})" if choice.title else choice.value
 
 
 def _describe_default(field: Field, needed: bool) -> str:
-    """What becomes of a field that an answer does not name."""
+    """Describe what happens when an answer leaves a field out."""
     if (default := find_default(field)) is not None:
         return f"default {format_value(field, default)}"
     return "required" if needed else "may be left out"
 
 
 def _describe_limits(field: Field) -> str:
-    """From where to where, in words; empty when both are open."""
+    """Describe the limits of a field; empty when it has none."""
     least, most = read_limits(field)
     if find_kind(field) in ("string", "array") and least is not None and least <= 0:
         least = None
@@ -100,7 +100,7 @@ def _describe_limits(field: Field) -> str:
 
 
 def _append_limits(span: str) -> str:
-    """A span behind what it is a span of."""
+    """Format limits to follow the name of a kind."""
     if not span:
         return ""
     return f" from {span}" if " to " in span else f", {span}"

@@ -1,10 +1,10 @@
 """The fields of a form, and the formats of their values.
 
-A field is a JSON schema as MCP's elicitation has it: a text, a number, yes or no, or a choice of one or several texts.
-It comes from a stranger, so nothing in it is taken to be as it should. What it says beyond that is not looked at.
+A field is a JSON schema of MCP's elicitation: a text, a number, a boolean, or a choice of one or several texts. It
+comes from a server, so every part may be malformed. Other keywords are ignored.
 
-As strict as helps whoever types: what is plainly something else is refused, and the server has the last word. Every
-pattern is linear, as the check is part of a turn.
+The checks help the person who types: they refuse clear mistakes, and the server checks again. Every pattern runs in
+linear time, as the checks run in a workflow task.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _WEB = ("http", "https", "ws", "wss", "ftp")
 
 
 class Format(NamedTuple):
-    """What a text is to be."""
+    """The format of a text."""
 
     words: str
-    """With an example."""
+    """A description with an example."""
     fits: Callable[[str], bool]
 
 
@@ -81,32 +81,32 @@ FORMATS = {
     "email": Format("a mail address, as ana@example.org", _is_mail),
     "uri": Format("an address, as https://example.org/page", _is_address),
 }
-"""Those that forms may name. Others are not looked at."""
+"""The formats of MCP's elicitation. Others are ignored."""
 
 
 Field = Mapping[str, Any]
 NUMBER_LIMIT = 1e300
-"""More is no number to most programs."""
+"""The largest number that is accepted: most programs read larger ones as infinity."""
 KINDS = ("string", "integer", "number", "boolean", "array")
 _BOOLEAN_WORDS = {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}
 
 
 class Choice(NamedTuple):
-    """One of the texts that may be chosen, and what it is called."""
+    """One of the texts to choose from, and its title."""
 
     value: str
     title: str | None = None
 
 
 class Limits(NamedTuple):
-    """From where to where; either may be open."""
+    """The bounds of a field; None for no bound."""
 
     least: float | None
     most: float | None
 
 
 def find_kind(field: Field) -> str | None:
-    """One of KINDS; None for a field that takes anything."""
+    """Return one of KINDS; None for a field that accepts any value."""
     kind = field.get("type")
     if kind is None and _read_choices(field):
         return "string"
@@ -114,26 +114,26 @@ def find_kind(field: Field) -> str | None:
 
 
 def list_choices(field: Field) -> tuple[Choice, ...]:
-    """What may be chosen, once or several times."""
+    """List the choices of a field."""
     items = field.get("items")
     return _read_choices(items) if find_kind(field) == "array" and isinstance(items, Mapping) else _read_choices(field)
 
 
 def read_limits(field: Field) -> Limits:
-    """Of a number its size, of a text its length, of several choices their number."""
+    """Read the bounds of a number, of the length of a text, or of the number of choices."""
     names = {"string": ("minLength", "maxLength"), "array": ("minItems", "maxItems")}
     least, most = names.get(find_kind(field) or "", ("minimum", "maximum"))
     return Limits(_read_limit(field, least), _read_limit(field, most))
 
 
 def find_format(field: Field) -> Format | None:
-    """What a text is to be, if it is to be something that we know."""
+    """Return the format of a text field, if it is one of FORMATS."""
     named = field.get("format")
     return FORMATS.get(named) if isinstance(named, str) and find_kind(field) == "string" else None
 
 
 def find_default(field: Field) -> JsonValue:
-    """What stands there unless somebody says otherwise; None when there is nothing, or nothing that fits."""
+    """Return the default of a field; None when it has none, or an invalid one."""
     value: JsonValue = field.get("default")
     if value is None or explain_misfit(field, value) or not _is_json_value(value):
         return None
@@ -141,7 +141,7 @@ def find_default(field: Field) -> JsonValue:
 
 
 def _is_json_value(value: JsonValue) -> bool:
-    """Can JSON say it?"""
+    """Can strict JSON express it?"""
     try:
         json.dumps(value, allow_nan=False)
     except (ValueError, RecursionError):
@@ -150,14 +150,14 @@ def _is_json_value(value: JsonValue) -> bool:
 
 
 def normalise_value(field: Field, value: JsonValue) -> JsonValue:
-    """A value that fits as the field has it: 7.0 is the whole number 7."""
+    """Convert a valid value to the type of the field: 7.0 becomes the integer 7."""
     if find_kind(field) == "integer" and isinstance(value, float) and value.is_integer():
         return int(value)
     return value
 
 
 def parse_typed(field: Field, text: str) -> JsonValue:
-    """What somebody means who typed this: a choice by its value, number or title, the rest as JSON or as it is."""
+    """Parse what a person typed: a choice by its value, number or title, other values as JSON, else as text."""
     kind, choices = find_kind(field), list_choices(field)
     if kind == "array":
         return _parse_choices(choices, text)
@@ -170,7 +170,7 @@ def parse_typed(field: Field, text: str) -> JsonValue:
 
 
 def explain_misfit(field: Field, value: JsonValue) -> str | None:
-    """Why a value cannot stand there, to be read after the field's name; None when it can."""
+    """Describe why a value is invalid, to follow the name of the field; None when it is valid."""
     kind = find_kind(field)
     match kind:
         case "string":
@@ -185,7 +185,7 @@ def explain_misfit(field: Field, value: JsonValue) -> str | None:
 
 
 def parse_json(text: str) -> JsonValue:
-    """The JSON that a text is, or the text."""
+    """Parse a text as JSON; return the text itself when it is not JSON."""
     try:
         found: JsonValue = json.loads(text, parse_constant=_refuse_constant, parse_float=_parse_finite)
     except (ValueError, RecursionError):
@@ -194,12 +194,12 @@ def parse_json(text: str) -> JsonValue:
 
 
 def format_number(value: float) -> str:
-    """A number as people write it."""
+    """Format a number for people."""
     return f"{int(value):,}" if value == int(value) and abs(value) < 1e15 else f"{value:g}"
 
 
 def format_choice(choice: Choice) -> str:
-    """A choice with what it is called."""
+    """Format a choice in quotes, with its title."""
     return f"{choice.value!r} ({choice.title})" if choice.title else repr(choice.value)
 
 
@@ -214,15 +214,15 @@ def _parse_choices(choices: tuple[Choice, ...], text: str) -> JsonValue:
 
 
 def _find_choice(choices: tuple[Choice, ...], text: str) -> str | None:
-    """The choice that is meant. A number that is itself a value is that value."""
-    words = text.strip()
+    """Find the choice that a person typed. A number that is itself a value is that value, not a position."""
+    typed = text.strip()
     for value, _ in choices:
-        if value in (text, words):
+        if value in (text, typed):
             return value
-    if words.isascii() and words.isdigit() and len(words) < 6 and 0 < int(words) <= len(choices):
-        return choices[int(words) - 1].value
-    meant = [one.value for one in choices if words.casefold() in (one.value.casefold(), (one.title or "").casefold())]
-    return meant[0] if len(meant) == 1 and words else None
+    if typed.isascii() and typed.isdigit() and len(typed) < 6 and 0 < int(typed) <= len(choices):
+        return choices[int(typed) - 1].value
+    found = [one.value for one in choices if typed.casefold() in (one.value.casefold(), (one.title or "").casefold())]
+    return found[0] if len(found) == 1 and typed else None
 
 
 def _explain_text(field: Field, value: JsonValue) -> str | None:
@@ -272,7 +272,7 @@ def _explain_choices(field: Field, value: JsonValue) -> str | None:
 
 
 def _read_choices(field: Field) -> tuple[Choice, ...]:
-    """Plain ones, those with titles beside them, and those that have a title each."""
+    """Read choices from `enum`, with titles in `enumNames`, or from `oneOf` and `anyOf` with titles of their own."""
     plain, titled = field.get("enum"), field.get("oneOf") or field.get("anyOf")
     if isinstance(plain, list):
         titles = field.get("enumNames")
@@ -299,10 +299,10 @@ def _format_characters(count: float) -> str:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _parse_finite(text: str) -> float:
-    """A number that can be written again: `1e999` cannot."""
+    """Parse a number. ValueError for one that overflows, such as `1e999`."""
     value = float(text)
     return value if math.isfinite(value) else _refuse_constant(text)

@@ -1,8 +1,8 @@
-"""Answers to questions: whether one is an option that was offered, or fits a form that asks for fields.
+"""Validation of answers to questions: against the options, or against the fields of a form.
 
-The schema of a form is that of MCP's elicitation: an object whose properties are single values, or choices of some. An
-answer is an object of JSON, or text in its place: for a form with one field, the value of that field. What an answer
-does not name has its default, if the form gives one; what it says to be `null` is left out all the same.
+A form has the schema of MCP's elicitation: an object whose properties are single values or choices. An answer is a JSON
+object; for a form with one field it may be the value of that field. A field that the answer leaves out gets the default
+of the form, if any; a field that is `null` in the answer stays out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Form = Mapping[str, JsonValue]
 
 
 def parse_answer(form: Form, text: str) -> dict[str, JsonValue]:
-    """The answer that somebody gave as text; ValueError with every way in which it does not fit."""
+    """Parse an answer from text. ValueError with every way in which it does not fit the form."""
     answer = _complete_answer(form, _read_answer(form, text))
     if found := list(find_problems(form, answer)):
         raise ValueError(shorten_text("; ".join(found[:20]), 4_000))
@@ -37,18 +37,18 @@ def parse_answer(form: Form, text: str) -> dict[str, JsonValue]:
 
 
 def find_option(options: Sequence[str], text: str) -> str | None:
-    """The option that a text means, whatever its case and the space around it; None when it is none of them."""
-    words = text.strip().casefold()
-    return next((option for option in options if option.strip().casefold() == words), None)
+    """Find the option that a text means, ignoring case and outer space; None when there is none."""
+    typed = text.strip().casefold()
+    return next((option for option in options if option.strip().casefold() == typed), None)
 
 
 def find_problems(form: Form, answer: Mapping[str, JsonValue]) -> Iterator[str]:
-    """Each way in which an answer does not fit."""
+    """Yield each way in which an answer does not fit the form."""
     fields = list_fields(form)
     known = ", ".join(repr(shorten_text(name, 100)) for name in islice(fields, NAMES_SHOWN)) or "none"
     for name in answer:
         if name not in fields:
-            yield f"{shorten_text(name, 100)!r} is not asked for (the fields are: {known})"
+            yield f"{shorten_text(name, 100)!r} is not a field of the form (the fields are: {known})"
     for name in list_required(form):
         if name not in answer:
             yield f"{name!r} is missing"
@@ -58,21 +58,21 @@ def find_problems(form: Form, answer: Mapping[str, JsonValue]) -> Iterator[str]:
 
 
 def list_fields(form: Form) -> dict[str, Field]:
-    """The fields, in order."""
+    """Return the fields by name, in order."""
     found = form.get("properties")
     fields = found.items() if isinstance(found, Mapping) else ()
     return {name: field for name, field in fields if isinstance(field, Mapping)}
 
 
 def list_required(form: Form) -> tuple[str, ...]:
-    """The fields that an answer must have."""
+    """List the names of the required fields."""
     found = form.get("required")
     fields = list_fields(form)
     return tuple(name for name in found if isinstance(name, str) and name in fields) if isinstance(found, list) else ()
 
 
 def _complete_answer(form: Form, given: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """An answer with the defaults of what it does not name, and without what it says to leave out."""
+    """Add defaults for the fields that an answer leaves out, and remove those that are `null`."""
     fields = list_fields(form)
     answer: dict[str, JsonValue] = {}
     for name, field in fields.items():

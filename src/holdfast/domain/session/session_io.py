@@ -1,6 +1,6 @@
-"""A session from the outside: what starts it, what is said to it, what it answers.
+"""The input and result of a session, the bodies and results of its updates, and its view.
 
-The field names are in histories for ever. New fields get defaults.
+Field names are in histories for ever. New fields get defaults.
 """
 
 from __future__ import annotations
@@ -9,81 +9,76 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from holdfast.domain.base import Data, Message, max_items
+from holdfast.domain.base import Data, StrictData, max_items
 from holdfast.domain.conversation.messages import ConversationMessage, ModelChoice, Usage
 from holdfast.domain.modes import Confirming, Mode
 from holdfast.domain.turn.carryover import TurnMemory
 from holdfast.domain.turn.turn_io import TurnInput, TurnLimits, TurnStatus, check_input, check_outside
 from holdfast.errors import RequestRefused
 
-SESSION_WORKFLOW = "holdfast.session"
 MAX_WAITING = 100
-"""Messages of the user that wait for their turns."""
+"""The number of queued messages."""
 
 Steering = Literal["queue", "interrupt", "append"]
-"""What becomes of a message while a turn runs: it waits for a turn of its own; or stops what may be interrupted, and
-the turn goes on with it; or the turn's model reads it after the batch at work."""
+"""What happens to a message while a turn runs. `queue`: it gets a turn of its own. `interrupt`: calls that may be
+interrupted stop, and the model reads it. `append`: the model reads it after the active batch."""
 
 
-class SendMessage(Message):
-    """Body of the update `send`: what the user says."""
+class SendMessage(StrictData):
+    """Body of the update `send`: a message of the user."""
 
     message: str = Field(min_length=1, max_length=1_000_000, pattern=r"\S")
     how: Steering = "queue"
     by: str | None = Field(default=None, max_length=500)
     id: str = Field(min_length=1, max_length=200)
-    """The sender's own: what is sent twice counts once."""
+    """The sender's id of the message. A message that is sent twice is taken once."""
     interactive: bool | None = None
-    """Can somebody be asked in the turn that it begins? Left out, as the session has it."""
+    """Can a person be asked in the turn of this message? None for the setting of the session."""
     limits: TurnLimits | None = None
-    """What that turn may use up; left out, as the session has it."""
+    """The limits of the turn of this message; None for those of the session."""
     confirm: Confirming = Confirming.POLICY
-    """`always`: every call of that turn is asked about, whatever the session has."""
+    """`always`: every call of the turn of this message needs an approval. Otherwise the setting of the session."""
 
 
 class SendResult(Data):
-    """Answer of `send`: which turn takes it up, and how many messages come before it."""
+    """Result of the update `send`: the id of the turn that reads the message, and the number of messages before it."""
 
     turn: str
     ahead: int = 0
 
 
-class InterruptTurn(Message):
-    """Body of the update `interrupt`: stop the turn that runs."""
+class InterruptTurn(StrictData):
+    """Body of the update `interrupt`: stop the running turn."""
 
     by: str | None = Field(default=None, max_length=500)
 
 
-class WithdrawMessage(Message):
-    """Body of the update `withdraw`: a message that has not had its turn is not to have one."""
+class WithdrawMessage(StrictData):
+    """Body of the update `withdraw`: remove a queued message."""
 
     id: str = Field(min_length=1, max_length=200)
-    """As it was sent."""
+    """The id of the message (`SendMessage.id`)."""
     by: str | None = Field(default=None, max_length=500)
 
 
-class CloseSession(Message):
-    """Body of the update `close`: take nothing more, and end when what was said is done."""
+class CloseSession(StrictData):
+    """Body of the update `close`: refuse further messages, and end after the queued ones."""
 
     by: str | None = Field(default=None, max_length=500)
     now: bool = False
-    """Stop the turn that runs, and drop what waits."""
+    """Stop the running turn, and drop the queued messages."""
 
 
-class SessionChange(Message):
-    """Body of the update `configure`: how the next turns are to go. What is left out stays as it is."""
+class SessionChange(StrictData):
+    """Body of the update `configure`: change the model or mode of the next turns. None leaves a field unchanged."""
 
     model: ModelChoice | None = None
     mode: Mode | None = None
     by: str | None = Field(default=None, max_length=500)
 
 
-MOVE_SIGNAL = "move"
-"""Signal to a session, without a body: go on with the newest code, as soon as no turn runs."""
-
-
 class LastTurn(Data):
-    """How the turn before ended."""
+    """The last turn of a session: its id, status and reason."""
 
     id: str
     status: TurnStatus
@@ -91,7 +86,7 @@ class LastTurn(Data):
 
 
 class SessionCarryover(Data):
-    """What a session takes along when it continues as new: all of it."""
+    """The state that a session passes to its next run when it continues as new."""
 
     memory: TurnMemory = TurnMemory()
     messages: tuple[ConversationMessage, ...] = ()
@@ -100,50 +95,50 @@ class SessionCarryover(Data):
     usage: Usage = Usage()
     waiting: tuple[SendMessage, ...] = ()
     known: dict[str, str] = Field(default_factory=dict)
-    """Messages that were taken, the newest, by their ids: to which turn each was to go."""
+    """The newest messages: turn ids by message id."""
     withdrawn: tuple[str, ...] = ()
-    """Of what waits, what is not to have its turn."""
+    """The ids of queued messages that were withdrawn."""
     last: LastTurn | None = None
     closing: str | None = None
     moved_from: str | None = None
-    """The version of the code that it left for another: where it finds itself there again it stays."""
+    """The worker version that the session left. If it starts there again, it does not move a second time."""
 
 
-class SessionInput(Message):
-    """What starts a session: what each of its turns starts with, but for the prompt."""
+class SessionInput(StrictData):
+    """The input of a session. `turn` is the input of each of its turns, without the prompt."""
 
     turn: TurnInput
     carried: SessionCarryover | None = None
-    """What an earlier run of the same session left; only a session gives itself that."""
+    """The state of an earlier run of the same session. Only the session itself sets it, when it continues as new."""
 
 
 SessionStatus = Literal["idle", "thinking", "awaiting_approval", "running", "stopping", "closed"]
 
 
 class SessionView(Data):
-    """How a session stands, bounded."""
+    """The state of a session for viewers, with long values shortened."""
 
     id: str
     status: SessionStatus = "idle"
     doing: str = "idle"
-    """The same in words: how many of how many tools have ended, how many wait for somebody."""
+    """The status in words, with the number of calls that have ended and that await approval."""
     model: str = ""
     mode: Mode = Mode.DEFAULT
     grants: int = 0
     turn: str | None = None
-    """The one that runs."""
+    """The id of the running turn."""
     turns: int = 0
     messages: int = 0
     usage: Usage = Usage()
     waiting: Annotated[tuple[str, ...], max_items(MAX_WAITING)] = ()
-    """What the user said that has not had its turn, each cut."""
+    """The queued messages, each shortened."""
     last: LastTurn | None = None
     pending: tuple[str, ...] = ()
-    """Approval ids of what waits for somebody."""
+    """The ids of the pending approvals."""
 
 
 class SessionResult(Data):
-    """How a session ended."""
+    """The result of a session: its number of turns, why it was closed, and its usage."""
 
     turns: int
     reason: str | None = None
@@ -151,12 +146,12 @@ class SessionResult(Data):
 
 
 def check_session(input: SessionInput) -> None:
-    """RequestRefused for what no session can be made of."""
+    """RequestRefused for an input that no session can run."""
     if input.carried:
-        raise RequestRefused("not_yours", "carried cannot be given from outside: a session gives itself that")
+        raise RequestRefused("not_yours", "carried: only a session may set that, for its next run")
     if input.turn.model is None:
         raise RequestRefused("no_model", "a session needs a model that answers")
     if input.turn.prompt is not None:
-        raise RequestRefused("bad_turn", "a session gives its turns their prompts: leave the prompt out")
+        raise RequestRefused("bad_turn", "a session's messages are the prompts of its turns: leave `prompt` out")
     check_outside(input.turn)
     check_input(input.turn.model_copy(update={"prompt": ""}))

@@ -1,4 +1,4 @@
-"""The state of one session: its messages, its memory, what waits, and the turn that runs. Pure."""
+"""The state of one session: its messages, its memory, its queue of user messages, and its running turn. Pure."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ from holdfast.util.text import shorten_text
 
 KNOWN_KEPT = 1_000
 MAX_SENT = 1_000
-"""Messages that are said to one turn while it runs."""
+"""The number of messages that are sent to one running turn."""
 MAX_CHARACTERS = 20_000_000
-"""Of all messages that no turn has read yet: a session that continues as new takes them along."""
+"""Characters of all messages that no turn has read yet: a session that continues as new passes them on."""
 MESSAGES_LIMIT = 20_000_000
-"""Characters of the messages that a session takes along; older results of tools are left out beyond that."""
+"""Characters of the conversation that a session keeps. Beyond that, older results of tools become stubs."""
 NEWEST_KEPT = 50
-"""Messages that are left whole then."""
+"""The number of newest messages that stay whole then."""
 LINE_LIMIT = 200
 
 
 class SessionState:
-    """Everything a session knows."""
+    """The state of one session."""
 
     def __init__(self, session_id: str, input: SessionInput | None = None) -> None:
-        """Begin a session, or go on where an earlier run of it left (`input.carried`)."""
+        """Begin a session, or continue from the state of an earlier run (`input.carried`)."""
         self.id = session_id
         self.input = input or SessionInput(turn=TurnInput())
         carried = self.input.carried or SessionCarryover(memory=TurnMemory(mode=self.input.turn.mode))
@@ -59,27 +59,27 @@ class SessionState:
         """The number of turns so far."""
         self.usage = carried.usage
         self.waiting: list[SendMessage] = list(carried.waiting)
-        """The messages that wait for turns of their own."""
+        """The queued messages, each for a turn of its own."""
         self.turn: str | None = None
         """The id of the running turn."""
         self.last = carried.last
         self.closing = carried.closing
         """Why the session is closed to further messages."""
         self._known = dict(carried.known)
-        """The newest messages: the turn of each, by message id."""
+        """The newest messages: turn ids by message id."""
         self._withdrawn = set(carried.withdrawn)
-        """The ids of the waiting messages that were withdrawn."""
+        """The ids of queued messages that were withdrawn."""
         self._sent_messages: list[SendMessage] = []
         """The messages that were sent to the running turn, which may end before it reads them."""
         self._prompt: SendMessage | None = None
-        """The message that the running turn began with."""
+        """The message that began the running turn."""
         self._change = SessionChange()
-        """What changes when the running turn has ended."""
+        """The changes of model and mode that apply when the running turn has ended."""
         self._is_dropping = False
-        """Messages that the running turn does not read are dropped."""
+        """Messages that the running turn does not read are dropped, not queued."""
 
     def build_carryover(self, moved_from: str | None = None) -> SessionInput:
-        """What its next run goes on from. No turn runs."""
+        """Build the input of the next run of the session. No turn runs."""
         carried = SessionCarryover(
             memory=self.memory,
             messages=tuple(self.messages),
@@ -96,21 +96,19 @@ class SessionState:
         return self.input.model_copy(update={"carried": carried})
 
     def check_message(self, body: SendMessage) -> None:
-        """RequestRefused when this cannot be said now."""
+        """RequestRefused when the session does not take this message now."""
         if body.id in self._known:
             return
         if self.closing:
             raise RequestRefused("closed", f"session {self.id!r} is closed: start another")
         if len(self.waiting) >= MAX_WAITING or len(self._sent_messages) >= MAX_SENT:
-            raise RequestRefused("queue_full", f"{MAX_WAITING} messages already wait in this session")
+            raise RequestRefused("queue_full", f"{MAX_WAITING} messages are queued in this session: wait for some")
         if len(body.message) + sum(len(one.message) for one in (*self.waiting, *self._sent_messages)) > MAX_CHARACTERS:
-            message = (
-                f"what waits in this session would be over {MAX_CHARACTERS:,} characters: wait for some to be read"
-            )
+            message = f"queued messages would exceed {MAX_CHARACTERS:,} characters: wait for some to be read"
             raise RequestRefused("queue_full", message)
 
     def add_message(self, body: SendMessage) -> tuple[SendResult, Interruption | None]:
-        """Take a message: where it goes, and what the turn that runs is told of it."""
+        """Queue a message, or return the interruption to send to the running turn. A known message is taken once."""
         self.check_message(body)
         if body.id in self._known:
             return SendResult(turn=self._known[body.id]), None
@@ -124,21 +122,21 @@ class SessionState:
         return SendResult(turn=turn, ahead=len(self.waiting) - 1), None
 
     def check_withdraw(self, message_id: str) -> None:
-        """RequestRefused for what does not wait."""
-        if message_id not in (said.id for said in self.waiting) or message_id in self._withdrawn:
-            raise RequestRefused("not_waiting", f"no message {message_id!r} waits for its turn in this session")
+        """RequestRefused when no message with this id is queued."""
+        if message_id not in (message.id for message in self.waiting) or message_id in self._withdrawn:
+            raise RequestRefused("not_waiting", f"no message {message_id!r} is queued in this session")
 
     def withdraw_message(self, message_id: str) -> None:
-        """Take a message back that has not had its turn. The numbers that others were promised stay theirs."""
+        """Withdraw a queued message. The turn ids that `send` returned for other messages stay valid."""
         self.check_withdraw(message_id)
         self._withdrawn.add(message_id)
         self._skip_withdrawn()
 
     def _list_wanted(self) -> list[SendMessage]:
-        return [said for said in self.waiting if said.id not in self._withdrawn]
+        return [message for message in self.waiting if message.id not in self._withdrawn]
 
     def _skip_withdrawn(self) -> None:
-        """Who is next and was withdrawn has no turn; its number is nobody's."""
+        """Drop withdrawn messages from the head of the queue. Their turn numbers stay unused."""
         while self.waiting and self.waiting[0].id in self._withdrawn:
             self._withdrawn.discard(self.waiting.pop(0).id)
             self.turns += 1
@@ -147,27 +145,27 @@ class SessionState:
         self._known = dict([*self._known.items(), (body.id, turn)][-KNOWN_KEPT:])
 
     def begin_turn(self, run_id: str | None = None) -> TurnInput:
-        """The next message has its turn. `run_id` is that of the session's first run."""
-        said = self._prompt = self.waiting.pop(0)
+        """Begin the turn of the next message, and return its input. `run_id` is the session's first run."""
+        message = self._prompt = self.waiting.pop(0)
         self.turns += 1
         self.turn = format_session_turn_id(self.id, self.turns)
         self._skip_withdrawn()
-        confirm = Confirming.ALWAYS if said.confirm is Confirming.ALWAYS else None
-        given = {"interactive": said.interactive, "limits": said.limits, "confirm": confirm}
+        confirm = Confirming.ALWAYS if message.confirm is Confirming.ALWAYS else None
+        given = {"interactive": message.interactive, "limits": message.limits, "confirm": confirm}
         return self.input.turn.model_copy(
             update={
                 **{name: value for name, value in given.items() if value is not None},
-                "prompt": said.message,
+                "prompt": message.message,
                 "session": self.id,
                 "session_run": run_id,
                 "memory": self.memory,
-                "requester": said.by or self.input.turn.requester,
+                "requester": message.by or self.input.turn.requester,
             }
         )
 
     def end_turn(self, result: TurnResult) -> None:
-        """Take what a turn leaves."""
-        assert result.left, "a session's turn leaves something"
+        """Adopt the memory and the messages of a turn that ended."""
+        assert result.left, "the turn of a session always sets it"
         left = result.left
         self.memory = left.memory
         self.usage += result.usage
@@ -182,17 +180,17 @@ class SessionState:
         self._finish_turn(LastTurn(id=self.turn or "", status=result.status, reason=result.reason), left.heard)
 
     def fail_turn(self, reason: str) -> None:
-        """A turn ended without a result: somebody terminated it. What the user said stays said."""
+        """Record a turn that ended without a result, as by termination. Its prompt stays in the conversation."""
         if self._prompt:
             self.messages.append(UserMessage(text=self._prompt.message))
         self._finish_turn(LastTurn(id=self.turn or "", status="failed", reason=reason), ())
 
     def _finish_turn(self, last: LastTurn, heard: tuple[str, ...]) -> None:
-        """What was said to the turn and not heard by it has turns of its own, after those that were promised."""
-        unheard = [said for said in self._sent_messages if said.id not in heard and not self._is_dropping]
-        for place, said in enumerate(unheard, start=len(self.waiting) + 1):
-            self._note_turn(said, format_session_turn_id(self.id, self.turns + place))
-        self.waiting, self._sent_messages = [*self.waiting, *unheard], []
+        """Queue messages that the turn did not read, after those that are queued already."""
+        unread = [message for message in self._sent_messages if message.id not in heard and not self._is_dropping]
+        for place, message in enumerate(unread, start=len(self.waiting) + 1):
+            self._note_turn(message, format_session_turn_id(self.id, self.turns + place))
+        self.waiting, self._sent_messages = [*self.waiting, *unread], []
         self.turn, self.last, self._prompt = None, last, None
         change, self._change = self._change, SessionChange()
         self.configure(change)
@@ -204,50 +202,52 @@ class SessionState:
             self.messages = shorter
 
     def close(self, body: CloseSession) -> None:
-        """Take nothing more."""
+        """Refuse further messages. With `now`, drop the queued ones too."""
         self.closing = self.closing or f"{body.by or 'Somebody'} closed the session"
         if body.now:
             self.waiting, self._is_dropping = [], True
 
-    def configure(self, wish: SessionChange) -> None:
-        """How the next turns are to go. A turn that runs has the memory, and brings it back as it was for it."""
+    def configure(self, change: SessionChange) -> None:
+        """Change the model or mode for the next turns. While a turn runs, the change waits for its end.
+
+        The running turn holds the memory, mode included, and returns it at its end.
+        """
         if self.turn:
-            said = {name: value for name, value in dict(wish).items() if value is not None}
-            self._change = self._change.model_copy(update=said)
+            fields = {name: value for name, value in dict(change).items() if value is not None}
+            self._change = self._change.model_copy(update=fields)
             return
-        if wish.model:
-            self.input = self.input.model_copy(
-                update={"turn": self.input.turn.model_copy(update={"model": wish.model})}
-            )
+        if change.model:
+            turn = self.input.turn.model_copy(update={"model": change.model})
+            self.input = self.input.model_copy(update={"turn": turn})
             self.memory = self.memory.model_copy(update={"replies": 0, "window": None, "filled": 0})
-        if wish.mode:
-            self.memory = self.memory.model_copy(update={"mode": wish.mode})
+        if change.mode:
+            self.memory = self.memory.model_copy(update={"mode": change.mode})
 
     def check_revoke(self, grant_id: str) -> Grant:
-        """The grant with this id; RequestRefused when there is none here now."""
+        """Return the grant with this id. RequestRefused when the session does not have it, or a turn runs."""
         if self.turn:
             raise RequestRefused("at_work", f"turn {self.turn!r} runs and has the grants: revoke it there")
         found = [grant for grant in self.memory.grants if grant.id == grant_id]
         if not found:
             raise RequestRefused("no_grant", f"this session has no grant {grant_id!r}: it was revoked, or never was")
         if not found[0].is_allowance and self.memory.keyed:
-            message = "where approvers have keys a refusal stands: taking it back is not signed"
+            message = "approvers have keys, and revoking is not signed: a refusal stays"
             raise RequestRefused("refusal_stands", message)
         return found[0]
 
     def revoke_grant(self, grant_id: str) -> Grant:
-        """Take a standing answer back."""
+        """Revoke a grant, and return it."""
         grant = self.check_revoke(grant_id)
         rest = tuple(one for one in self.memory.grants if one.id != grant_id)
         self.memory = self.memory.model_copy(update={"grants": rest})
         return grant
 
     def build_page(self, after: int, epoch: int | None) -> ConversationPage:
-        """The messages that somebody does not have yet."""
+        """Build a page of messages that the reader does not have yet."""
         return build_page(self.messages, after, self.epoch, epoch)
 
     def build_view(self) -> SessionView:
-        """How it stands, as far as it knows itself: what its turn does, that one tells."""
+        """Build the view, without what only the running turn knows."""
         model = self.input.turn.model
         return SessionView(
             id=self.id,
@@ -259,10 +259,10 @@ class SessionState:
             turns=self.turns,
             messages=len(self.messages),
             usage=self.usage,
-            waiting=tuple(shorten_text(said.message, LINE_LIMIT) for said in self._list_wanted()[:MAX_WAITING]),
+            waiting=tuple(shorten_text(one.message, LINE_LIMIT) for one in self._list_wanted()[:MAX_WAITING]),
             last=self.last,
         )
 
     def build_result(self) -> SessionResult:
-        """How it ended."""
+        """Build the result of the session."""
         return SessionResult(turns=self.turns, reason=self.closing, usage=self.usage)

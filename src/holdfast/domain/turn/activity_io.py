@@ -1,6 +1,6 @@
-"""What goes to the activities and what comes back: validation, execution, the model step, live output.
+"""Inputs and results of the activities, bodies of the messages that they send, and live output.
 
-These are in histories for ever. New fields get defaults.
+Field names are in histories for ever. New fields get defaults.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pydantic import Field, JsonValue, field_validator
 
 from holdfast.domain.approvals.approval import Approver, Confirmation, Decision
 from holdfast.domain.approvals.grants import Grant
-from holdfast.domain.base import Data, Message
+from holdfast.domain.base import Data, StrictData
 from holdfast.domain.calls.call import CallRequest, PendingQuestion
 from holdfast.domain.calls.verdicts import BoundCall, ExecutionOutcome, Verdict
 from holdfast.domain.context import Context
@@ -20,37 +20,37 @@ from holdfast.domain.conversation.messages import Usage
 from holdfast.domain.modes import Confirming, Mode
 
 QUESTION_LIMIT = 50_000
-"""Characters of what a tool asks in the middle of its run, with its form."""
+"""Characters of the question of a running tool, as JSON, form included."""
 
 
 class CallToValidate(Data):
-    """One call on its way to validation."""
+    """A call in the input of `holdfast.validate`."""
 
     id: str
     request: CallRequest
     change: Decision | None = None
-    """A person's change of the request's arguments, to be judged in their place."""
+    """A person's change of the arguments, which is validated in their place."""
     known: str | None = None
-    """The digest under which it is asked about: no verdict is needed that would ask the same."""
+    """The digest under which a person is asked already: no verdict is needed that would ask the same."""
 
 
 class JudgementFacts(Data):
-    """The facts of a turn that its calls are judged by, the same when they are validated and when they execute."""
+    """The facts of a turn by which calls are judged, at validation and again at execution."""
 
     seen: dict[str, str] = Field(default_factory=dict)
-    """Digests of files as the turn last read or wrote them, by path; of an execution, only of files it would change."""
+    """The digests of files as the turn last read or wrote them, by path. At execution, only of the call's files."""
     mode: Mode = Mode.DEFAULT
     interactive: bool = True
     grants: tuple[Grant, ...] = ()
-    """Those that may answer; for an execution, the grant that let the call proceed and every refusal that stands."""
+    """The grants of the turn. At execution, only the grant that allowed the call, and every remembered refusal."""
     tainted: bool = False
     """The turn has taken in content from outside."""
     requester: str | None = None
     context: Context = Context()
-    """What the calls would run within."""
+    """The context of the calls (S47)."""
     tools: tuple[str, ...] | None = None
-    """Names and patterns of the tools that the turn was started with; None for all. The executing worker asks the
-    server for them and for `confirm`, and takes these only where the server does not know the turn."""
+    """The names and patterns of tools that the turn was started with; None for all. The executing worker asks the
+    server for them and for `confirm`, and uses these only if the server does not know the turn."""
     confirm: Confirming = Confirming.POLICY
 
 
@@ -60,56 +60,56 @@ class ValidateInput(JudgementFacts):
     calls: tuple[CallToValidate, ...]
     approval_seconds: float | None = None
     run_reads: bool = False
-    """The calls are a whole batch, which is ready as soon as rules allow all of it: reads may run at once."""
+    """The calls are a whole batch that may start as soon as rules allow all of it: reads may run at once."""
 
 
 class ValidateResult(Data):
-    """Its answer: one verdict per call, by call id."""
+    """Result of the activity `holdfast.validate`: one verdict per call, by call id."""
 
     verdicts: dict[str, Verdict]
     outcomes: dict[str, ExecutionOutcome] = Field(default_factory=dict)
-    """Of reads that ran at once."""
+    """The outcomes of reads that ran at once (`run_reads`), by call id."""
     catalogue: str = ""
-    """The digest of all the tools the judging worker had."""
+    """The digest of all tools of the worker."""
     policy: str = ""
-    """The digest of the rules it judged by."""
+    """The digest of the worker's rules."""
     hooks: str = ""
-    """The digest of its hooks' configuration."""
+    """The digest of the worker's hooks."""
     approvers: tuple[Approver, ...] | None = ()
-    """Whose word counts: the handlers of decisions go by these. None when validation broke, and nobody knows."""
+    """The worker's approvers, against whom the turn checks decisions. None when validation failed."""
     mode: Mode | None = None
-    """The mode that the worker permitted, and judged by."""
+    """The mode that the worker permitted and judged by."""
     unknown_tools: tuple[str, ...] = ()
-    """Of the turn's tools, the entries that name none, each with what may be meant; told when there are no calls."""
+    """The entries of `tools` that name no tool, each with suggestions. Only when the input has no calls."""
     needs_time: Literal["hooks", "tools"] | None = None
-    """Nothing was judged: hooks, or tools whose own check may take long, must not hold a workflow task open."""
+    """Nothing was judged: the hooks or tools may take too long for a local activity. Use a regular one."""
 
 
 class ExecuteInput(JudgementFacts):
-    """Input of the activity `holdfast.execute`: one call, and what allows it."""
+    """Input of the activity `holdfast.execute`: one call, and the decisions and grants that allow it."""
 
     call_id: str
     bound: BoundCall
     run: int = 1
-    """Raised when a person says that it is to run again, though it may have run, and with every answer."""
+    """The number of the effect (`Call.run`)."""
     pause: PendingQuestion | None = None
-    """Where it goes on, and with which answer, when it has asked in the middle of its run."""
+    """The state and the answer from which a tool that asked goes on."""
     begun: bool = False
-    """It was offered before, and somebody had taken it up."""
+    """An earlier activity for this call was started by a worker."""
     stop: bool = False
-    """Do not begin it: stop what an earlier attempt left at work, and say what became of it."""
+    """Do not start the call: stop what an earlier attempt left running, and report its outcome."""
     approvals: tuple[Decision, ...] = ()
-    """The decisions that let it proceed."""
+    """The decisions that approved the call."""
     shown: dict[str, JsonValue] | None = None
-    """The arguments that the decision was about, when it changed them in the same step."""
+    """The arguments that the question showed, when the decision changed and approved them in one step."""
     wrote: dict[str, str] = Field(default_factory=dict)
-    """Of the files the call would change: their digests as the turn last wrote them."""
+    """The digests of the files that the call would change, as the turn last wrote them."""
     expired: bool = False
-    """Its deadline passed, and the default was to let it run."""
+    """The approval deadline passed, and its default allows the call."""
 
 
-class Question(Message):
-    """What a running tool asks a person: the body of the `ask` update, which only the call's own activity sends."""
+class Question(StrictData):
+    """The question of a running tool: the body of the `ask` update, which the activity of the call sends."""
 
     call: str = Field(max_length=200)
     run: int = 1
@@ -118,7 +118,7 @@ class Question(Message):
     @field_validator("question", mode="before")
     @classmethod
     def _check_length(cls, value: object) -> object:
-        """Before each part of it is looked at: what has more parts than characters are allowed is too long."""
+        """Refuse a value with more parts than characters are allowed, before pydantic validates each part."""
         left, seen = [value], 0
         while left and seen <= QUESTION_LIMIT:
             part = left.pop()
@@ -142,15 +142,15 @@ class ModelStepInput(Data):
 
     step: int
     attempt: int = 1
-    """Of the step, where the turn itself tries again."""
+    """The attempt at the step, counted by the turn."""
     stream: str | None = None
-    """What the calls of the reply are added to the turn under, as they come; None when the reply is enough."""
+    """The stream to which calls are added as the model writes them; None to wait for the whole reply."""
     model: int = 0
-    """Which of the turn's models is asked."""
+    """The index of the model in `ModelChoice.model_names`."""
 
 
 CONTEXT_WINDOW = "context_window"
-"""The type of a model step's failure: the conversation is longer than the model can read."""
+"""The error type of a model step whose conversation is longer than the context window of the model."""
 
 
 class CompactInput(Data):
@@ -159,38 +159,38 @@ class CompactInput(Data):
     step: int
     model: int = 0
     times: int = 1
-    """How often it has been tried for this step: each time less is left."""
+    """The number of attempts for this step. Each one leaves a shorter conversation."""
     window: int | None = None
 
 
 class CompactResult(Data):
-    """Its answer: what to leave out, and what to tell in its place."""
+    """Result of the activity `holdfast.compact`: the cut, and the summary of what it removes."""
 
     cut: ConversationCut = ConversationCut()
     summary: str | None = None
     session: int = 0
-    """How many messages the session had."""
+    """The number of messages of the session."""
     tokens: int = 0
-    """About how many the model was told before,"""
+    """The approximate number of tokens of the conversation before the cut."""
     tokens_after: int = 0
-    """and after."""
+    """The approximate number of tokens after the cut."""
     usage: Usage = Usage()
 
 
 class LiveOutput(Data):
-    """What a heartbeat carries: the tail of the output, and the process that makes it."""
+    """The details of a heartbeat: the end of a call's output, and its process."""
 
     call_id: str
     tail: str = ""
     styled: str | None = None
-    """The same with colours and the like, where it has any: no other escape code than `ESC [ … m` is in it."""
+    """The same text with colours and styles, if it has any. It holds no escape code but `ESC [ … m`."""
     total: int = 0
-    """Characters put out so far."""
+    """The number of characters written so far."""
     pid: int | None = None
     host: str | None = None
-    """The task queue at which its worker is asked for more of the tail."""
+    """The task queue of the worker process, which answers queries for more of the output."""
     attempt: int = 1
-    """Of a tool that is tried again after failures that pass by themselves (`Retries`)."""
+    """The attempt of the tool (`Retries`)."""
     failure: str | None = None
     """Why the attempt before this one failed."""
 
@@ -199,24 +199,24 @@ _MODEL_PREFIX = "model-"
 
 
 def format_model_call_id(step: int) -> str:
-    """What the live output of a model step goes under, where that of a call goes under the call's id."""
+    """Return the `LiveOutput.call_id` of a model step."""
     return f"{_MODEL_PREFIX}{step}"
 
 
 def is_model_call(call_id: str) -> bool:
-    """Is live output under this that of a model step?"""
+    """Is this the `LiveOutput.call_id` of a model step?"""
     return call_id.startswith(_MODEL_PREFIX)
 
 
 class BackgroundCommands(Data):
-    """Input of the activity `holdfast.background`: commands of a turn that may run on the host that is asked."""
+    """Input of the activity `holdfast.background`: background commands of a turn that may run on this host."""
 
     turn: str
     handles: tuple[str, ...]
 
 
 class RunningCall(Data):
-    """Input of the activity `holdfast.output`: a call that may run on the worker that is asked."""
+    """Input of the activity `holdfast.output`: a call that may run in this worker process."""
 
     turn: str
     call: str

@@ -1,4 +1,4 @@
-"""The batches of one turn: queued, at work, done. Every change of a call is made here, and becomes an event."""
+"""The batches of one turn: queued, active, done. Every change of a call is made here, and becomes an event."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PAGE_CHARACTERS = 4_000_000
 
 
 class BatchQueue:
-    """Batches in the order of submission. One batch is at work at a time (S14)."""
+    """Batches in the order of submission. One batch is active at a time (S14)."""
 
     def __init__(
         self, turn_id: str, log: EventLog, *, delivers_early: bool = False, carried: RunCarryover | None = None
@@ -40,25 +40,25 @@ class BatchQueue:
         self.active: Batch | None = None
         self.done: list[Batch] = []
         self.stop: tuple[TurnStatus, str] | None = None
-        """How the turn is to end, and why. Once it is set, no further batch starts."""
+        """The status with which the turn will end, and the reason. Once it is set, no further batch starts."""
         self.delivers_early = delivers_early
         self.batch_count = carried.batches if carried else 0
         self.earlier_calls = carried.calls if carried else 0
         """The number of calls in earlier runs and in delegated turns."""
         self.submitted: dict[str, str] = dict(carried.submitted) if carried else {}
-        """The newest batches that callers submitted: batch ids by the keys of the submissions."""
+        """The newest submitted batches: batch ids by submission key."""
         self._earlier_statuses: Counter[str] = Counter(carried.counts if carried else ())
         self._log = log
 
     @property
     def active_batch(self) -> Batch:
-        """The batch at work, where there is known to be one."""
-        assert self.active is not None, "no batch is at work"
+        """The active batch, for callers that know that there is one."""
+        assert self.active is not None, "no batch is active"
         return self.active
 
     @property
     def started_batches(self) -> tuple[Batch, ...]:
-        """The batches that are done, then the one at work."""
+        """The batches that are done, then the active one."""
         return (*self.done, self.active) if self.active else tuple(self.done)
 
     @property
@@ -72,7 +72,7 @@ class BatchQueue:
         started = (call.status.value for batch in self.started_batches for call in batch.calls)
         return self._earlier_statuses + Counter(started)
 
-    # Batches come
+    # Batches are added
 
     def enqueue_batch(self, requests: tuple[CallRequest, ...]) -> Batch:
         """Queue a batch."""
@@ -112,41 +112,41 @@ class BatchQueue:
             if not batch.complete:
                 self.complete_batch(batch)
 
-    # Batches at work
+    # The active batch
 
     def activate_batch(self) -> Batch:
-        """Take the next queued batch to work."""
+        """Make the next queued batch the active one, and return it."""
         self.active = self.queued.pop(0)
         self._log.emit(kind="batch", batch=self.active.id, of=len(self.active), after="active")
         return self.active
 
     def update_batch(self, batch: Batch) -> None:
-        """Replace the batch at work by its next state, and emit what has changed."""
+        """Replace the active batch by its next state, and emit events for the changes."""
         before, self.active = self.active, batch
         self._emit_changes(before, batch)
 
     def retire_batch(self) -> Batch:
-        """Move the finished batch at work to the done ones."""
+        """Move the finished active batch to the done ones, and return it."""
         batch, self.active = self.active_batch, None
         return self._close_batch(batch)
 
     # Batches stop
 
     def get_queued_batch(self, batch_id: str) -> Batch:
-        """The queued batch with this id; RequestRefused when there is none."""
+        """Return the queued batch with this id. RequestRefused when there is none."""
         batch = next((batch for batch in self.queued if batch.id == batch_id), None)
         if batch is None:
             raise RequestRefused("not_queued", f"no queued batch is called {batch_id!r}: it has started, or never was")
         return batch
 
     def withdraw_batch(self, batch_id: str) -> BatchResult:
-        """Take a queued batch back (S14); RequestRefused when it is not queued."""
+        """Withdraw a queued batch (S14). RequestRefused when it is not queued."""
         batch = self.get_queued_batch(batch_id)
         self.queued.remove(batch)
         return build_batch_result(self._close_unstarted(batch, withdraw_batch(batch, self._log.now())), "withdrawn")
 
     def discard_batch(self, batch: Batch, reason: str) -> None:
-        """Discard a batch whose attempt failed: nothing more of it starts, and no model reads it (S12)."""
+        """Discard the batch of a failed attempt: no further call of it starts, and no model reads it (S12)."""
         note = shorten_line(reason)
         self._log.emit(kind="batch", batch=batch.id, of=len(batch), after="discarding", note=note)
         discarded = discard_batch(batch, reason, self._log.now())
@@ -157,58 +157,58 @@ class BatchQueue:
             self.update_batch(discarded)
 
     def stop_call(self, call_id: str, reason: str | None) -> None:
-        """Stop one call of the batch at work; its siblings go on."""
+        """Stop one call of the active batch; its siblings go on."""
         reason = reason or "The call was cancelled"
         self.update_batch(stop_calls(self.active_batch, reason, self._log.now(), only={call_id}))
 
     def stop_batch(self, reason: str | None, *, writing: str | None = None) -> None:
-        """Stop every call of the batch at work; the turn goes on.
+        """Stop every call of the active batch; the turn goes on.
 
-        Calls that still come to it are cancelled. Only the stream that a model step is `writing` may add any.
+        Calls that are added later are cancelled. Only the stream that a model step is `writing` may add any.
         """
         after = stop_calls(self.active_batch, reason or "The batch was cancelled", self._log.now())
         self.update_batch(after if after.stream and after.stream == writing else complete_batch(after))
 
     def stop_all(self, status: TurnStatus, reason: str) -> None:
-        """Stop the batch at work, and start no other. The first reason stands."""
+        """Stop the active batch, and start no other. The first status and reason stay."""
         self.stop = self.stop or (status, reason)
         if self.active:
             self.update_batch(complete_batch(stop_calls(self.active, self.stop[1], self._log.now())))
         self._log.has_changed = True
 
     def interrupt_calls(self, reason: str, *, queued: bool) -> None:
-        """Stop what may be interrupted and start nothing more (S18), of the batch at work and of the `queued` ones."""
+        """Interrupt the calls of the active batch, and with `queued` of the queued ones (S18). No other call starts."""
         for batch in list(self.queued) if queued else ():
             self._replace_batch(batch, interrupt_calls(batch, reason, self._log.now()))
         if self.active:
             self.update_batch(complete_batch(interrupt_calls(self.active, reason, self._log.now())))
 
     def close_queued(self, reason: str) -> tuple[Batch, ...]:
-        """Cancel every call of the queued batches, and return these batches as they are then."""
+        """Cancel every call of the queued batches, and return these batches."""
         batches, self.queued = self.queued, []
         now = self._log.now
         return tuple(self._close_unstarted(one, complete_batch(stop_calls(one, reason, now()))) for one in batches)
 
-    # What is known of them
+    # Reading
 
     def find_batch(self, batch_id: str) -> Batch | None:
-        """The batch with this id, in whichever state; None when this run has none."""
+        """Return the batch with this id, in any state; None when this run has none."""
         batches = (*([self.active] if self.active else []), *self.queued, *reversed(self.done))
         return next((batch for batch in batches if batch.id == batch_id), None)
 
     def find_call(self, call_id: str) -> Call | None:
-        """The whole record of one call; None when this run does not have it."""
+        """Return the record of a call; None when this run does not have it."""
         batch = self.find_batch(call_id.partition("c")[0])
         return batch.get(call_id) if batch else None
 
     def find_event_call(self, event: Event) -> Call | None:
-        """The call of an event, as it is now; None when this run does not have it."""
+        """Return the call of an event, as it is now; None when this run does not have it."""
         batch = self.find_batch(event.batch) if event.batch and event.place else None
         calls = batch.calls if batch else ()
         return calls[event.place - 1] if event.place and event.place <= len(calls) else None
 
     def list_answers(self, call_id: str) -> tuple[Response, ...]:
-        """A page of answers from that of this call on, in order. Events say which of them are delivered (S13)."""
+        """List a page of responses from this call on, in order. Events say which of them are delivered (S13)."""
         first = int(call_id.partition("c")[0].removeprefix("b"))
         batches = sorted(self.started_batches, key=parse_batch_number)
         calls = [call for batch in batches if parse_batch_number(batch) >= first for call in batch.answered_calls]
@@ -222,11 +222,11 @@ class BatchQueue:
         return tuple(found)
 
     def list_done_batches(self) -> tuple[BatchResult, ...]:
-        """The batches that are done, in order of submission."""
+        """List the batches that are done, in order of submission."""
         return tuple(sorted((build_batch_result(batch, "done") for batch in self.done), key=parse_batch_number))
 
     def list_batches(self) -> tuple[BatchResult, ...]:
-        """Every batch with the responses it has, in order of submission."""
+        """List every batch with its responses so far, in order of submission."""
         active = [build_batch_result(self.active, "active")] if self.active else []
         queued = [build_batch_result(batch, "queued") for batch in self.queued]
         return tuple(sorted([*self.list_done_batches(), *active, *queued], key=parse_batch_number))
@@ -236,7 +236,7 @@ class BatchQueue:
         return f"b{self.batch_count}"
 
     def _replace_batch(self, before: Batch, after: Batch) -> Batch:
-        """Replace a batch that is at work or queued by its next state."""
+        """Replace the active batch or a queued one by its next state."""
         if self.active and self.active.id == before.id:
             self.update_batch(after)
         else:
@@ -265,5 +265,5 @@ class BatchQueue:
 
 
 def parse_batch_number(batch: Batch | BatchResult) -> int:
-    """The place of a batch in the order of submission."""
+    """Return the place of a batch in the order of submission."""
     return int(batch.id.removeprefix("b"))

@@ -13,7 +13,7 @@ from holdfast.domain.turn.turn_io import MAX_CALLS, check_batch, check_waiting
 from holdfast.domain.turn.update_bodies import AddCalls
 from holdfast.errors import RequestRefused
 
-SUPERSEDED = "A new attempt took the place of the one that this call came from"
+SUPERSEDED = "A new attempt replaced the one that this call came from"
 
 
 class CallStreams:
@@ -21,12 +21,12 @@ class CallStreams:
 
     def __init__(self, queue: BatchQueue, executions: ExecutionLog, carried: RunCarryover | None = None) -> None:
         self.newest: dict[str, tuple[str, int]] = dict(carried.streams) if carried else {}
-        """By stream: the batch of its newest attempt, and the number of that attempt."""
+        """The batch id and the number of the newest attempt, by stream."""
         self._queue = queue
         self._executions = executions
 
     def add_calls(self, body: AddCalls) -> Batch:
-        """Take further calls of a stream, each once however often it is sent; RequestRefused when they do not fit."""
+        """Add calls of a stream. Calls that are sent twice are added once. RequestRefused when they do not fit."""
         batch = self.check_calls(body)
         if batch is None:
             if body.stream in self.newest:
@@ -36,15 +36,17 @@ class CallStreams:
         return self._queue.extend_batch(batch, body.calls[len(batch) - body.at :], complete=body.complete)
 
     def check_calls(self, body: AddCalls) -> Batch | None:
-        """The batch that these calls belong to, None for a new batch; RequestRefused when they belong to none."""
+        """Return the batch that these calls belong to, or None for a new one. RequestRefused when they do not fit."""
         name, (newest, attempt) = body.stream, self.newest.get(body.stream, ("", 0))
         batch = self._queue.find_batch(newest)
         gone = batch is None or batch.discarded
         in_earlier_run = bool(newest) and batch is None  # a run ends when all its batches are complete
         if not in_earlier_run and (body.attempt < attempt or (body.attempt == attempt and gone)):
-            raise RequestRefused("old_attempt", f"attempt {body.attempt} of {name!r} was discarded: begin another")
+            raise RequestRefused(
+                "old_attempt", f"attempt {body.attempt} of {name!r} was discarded: begin a new attempt"
+            )
         if in_earlier_run or (batch and not gone and batch.complete):
-            raise RequestRefused("stream_ended", f"{name!r} is complete, and takes nothing more: say another name")
+            raise RequestRefused("stream_ended", f"stream {name!r} is complete: use another name for further calls")
         check_waiting(len(body.calls) + sum(map(len, self._queue.queued)))
         if body.attempt > attempt:
             if body.at:
@@ -58,8 +60,8 @@ class CallStreams:
     def discard_attempt(self, stream: str, reason: str) -> None:
         """Discard the newest attempt of a stream, if it has not ended.
 
-        Nothing more of it starts and no model reads it (S12). Nothing that its calls read or changed counts for the
-        calls after it; that they took in content from outside does.
+        No further call of it starts and no model reads it (S12). The files and the context are those from before the
+        attempt again; content from outside that its calls took in still taints the turn.
         """
         batch = self._queue.find_batch(self.newest.get(stream, ("", 0))[0])
         if batch is None or batch.discarded or batch in self._queue.done:
@@ -69,13 +71,13 @@ class CallStreams:
             self._executions.revert_batch()
 
     def find_growing_batch(self, stream: str | None) -> Batch | None:
-        """The batch of a stream while calls may still come to it, else None."""
+        """Return the batch of a stream if calls may still be added to it, else None."""
         batch = self._queue.find_batch(self.newest[stream][0]) if stream in self.newest else None
         return batch if batch and not batch.complete else None
 
 
 def _check_place(batch: Batch, body: AddCalls) -> None:
-    """RequestRefused when the calls do not continue the batch where they say they do."""
+    """RequestRefused when the calls do not continue the batch at the place they name."""
     name, known = body.stream, len(batch)
     if body.at > known:
         raise RequestRefused("calls_missing", f"{name!r} has {known} calls: call {body.at} cannot be the next")

@@ -1,7 +1,7 @@
-"""What outlives a turn: its session gives it to the next one (S24, S47). And what a turn takes along that continues
-as new (S42).
+"""State that outlives a run: the memory that a turn leaves to the next turn of its session (S24, S47), and the state
+that a turn passes to its next run when it continues as new (S42).
 
-The field names are in histories for ever. New fields get defaults.
+Field names are in histories for ever. New fields get defaults.
 """
 
 from __future__ import annotations
@@ -19,52 +19,53 @@ from holdfast.domain.modes import Mode
 from holdfast.domain.turn.update_bodies import Interruption
 
 SOURCES_KEPT = 20
-"""Of what took in content from outside, how many lines are remembered."""
+"""The number of entries of `TurnMemory.tainted`."""
 
 FILES_KEPT = 5_000
-"""Files of which is remembered how they were, the last."""
+"""The number of files of `TurnMemory.seen` and `wrote`, the newest."""
 STREAMS_KEPT = 1_000
-"""Streams of a turn that continues as new, the newest."""
+"""The number of streams of a turn that continues as new, the newest."""
 
 
 class TurnMemory(Data):
-    """What holds for the calls after those of a turn."""
+    """The state that a turn leaves to later turns: mode, grants, files, context, background commands."""
 
     mode: Mode = Mode.DEFAULT
     grants: tuple[Grant, ...] = ()
     grants_given: int = 0
-    """How many there ever were: their ids go on from there."""
+    """The number of grants so far, revoked ones included. Ids of new grants continue from it."""
     seen: dict[str, str] = Field(default_factory=dict)
-    """Files as they were last read or written, by their digests."""
+    """The digests of files as they were last read or written, by path."""
     wrote: dict[str, str] = Field(default_factory=dict)
+    """The digests of files as they were last written, by path."""
     context: Context = Context()
     commands: tuple[BackgroundCommand, ...] = ()
-    """Commands that go on after the answer of their call."""
     tainted: tuple[str, ...] = ()
-    """The first of what took in content from outside: a conversation does not forget what it has read."""
+    """The titles of the first calls that took in content from outside. Later turns read that content too."""
     outside: dict[str, int] = Field(default_factory=dict)
+    """The number of calls that took in content from outside, by tool."""
     replies: int = 0
-    """How many the model has given."""
+    """The number of replies of the model."""
     window: int | None = None
-    """How many tokens it can read at once, if that is known,"""
+    """The size of the model's context window in tokens, if known."""
     filled: int = 0
-    """and how many it was last told, and said."""
+    """The tokens of the last request and its reply."""
     keyed: bool = False
-    """Do approvers have keys, so that nothing unsigned takes a refusal back?"""
+    """Approvers have keys, so a remembered refusal cannot be revoked: revoking is not signed."""
 
 
 class EarlierRun(Data):
-    """A run of a turn before the one at work: where what happened until then is asked for."""
+    """An earlier run of a turn that continued as new. It answers queries for its own events and batches."""
 
     run_id: str
     events: int
-    """How many there were when it ended."""
+    """The number of the last event of this run."""
     batches: int
-    """The last of those that had ended by then, with all before it."""
+    """The number of the last batch that ended in this run or before."""
 
 
 class RunCarryover(Data):
-    """What a turn takes along when it continues as new: everything but what its earlier runs can be asked for."""
+    """The state that a turn passes to its next run, without what earlier runs can be queried for."""
 
     memory: TurnMemory
     began_at: AwareDatetime
@@ -75,18 +76,18 @@ class RunCarryover(Data):
     events: NonNegativeInt = 0
     usage: Usage = Usage()
     model: NonNegativeInt = 0
-    """Which of its models answers."""
+    """The index of the current model in `ModelChoice.model_names`."""
     compaction: Compaction = Compaction()
     approvers: tuple[Approver, ...] = ()
     heard: tuple[str, ...] = ()
     counts: dict[str, int] = Field(default_factory=dict)
-    """How many calls ended how."""
+    """The number of calls by status."""
     runs: tuple[EarlierRun, ...] = ()
     queue: tuple[Batch, ...] = ()
     streams: dict[str, tuple[str, int]] = Field(default_factory=dict)
-    """Of every stream: the batch of its newest attempt, and which attempt that is."""
+    """The batch id and the number of the newest attempt, by stream."""
     submitted: dict[str, str] = Field(default_factory=dict)
-    """The batches that callers queued, the newest, by the ids under which they did."""
+    """The newest submitted batches: batch ids by submission key."""
     finishing: bool = False
     said: tuple[Interruption, ...] = ()
-    """What the user said that the model has not read yet."""
+    """The user's messages that the model has not read yet."""

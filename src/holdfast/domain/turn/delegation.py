@@ -1,7 +1,7 @@
-"""Turns that a turn's calls run: what they are given, and what comes back of them. Pure.
+"""Delegated turns: the input of a turn that a call of `delegate` runs, and the outcome of that call. Pure.
 
-A delegated turn may do less than the one that delegates, never more: its mode is not looser, its tools are among those
-there are, its limits are its share of what is left. Every call of it is judged and asked about as any other (S20).
+A delegated turn may do no more than its parent: its mode is not looser, its tools are a subset, its limits are a share
+of what is left. Its calls are validated and need approval like all others (S20).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from holdfast.domain.turn.turn_io import TurnInput, TurnLimits, TurnResult
 
 DELEGATE = "delegate"
 MAX_DEPTH = 3
-"""How many turns may delegate to one another."""
+"""The depth of delegation: a turn at this depth cannot delegate."""
 MAX_STEPS = 100
-"""Of a delegated turn that is given no other limit."""
+"""The default limit of model steps of a delegated turn."""
 _STRICTEST_FIRST = (Mode.PLAN, Mode.DEFAULT, Mode.AUTO_EDIT, Mode.YOLO)
 
 
@@ -44,7 +44,7 @@ class Delegation(StrictParameters):
 
 
 def build_delegated_input(parent: TurnInput, memory: TurnMemory, limits: TurnLimits, given: Delegation) -> TurnInput:
-    """What a delegated turn starts with. `limits` is what is left for it of its parent's."""
+    """Build the input of a delegated turn. `limits` is its share of the limits of its parent."""
     tools = memory.context.tools
     if given.tools is not None:  # the list that the parent was started with stays the child's own limit
         offered = (name for name in given.tools if memory.context.has_tool(name))
@@ -74,7 +74,7 @@ def build_delegated_input(parent: TurnInput, memory: TurnMemory, limits: TurnLim
 
 
 def build_delegated_outcome(result: TurnResult, *, stopping: bool) -> ExecutionOutcome:
-    """What a call that ran a turn ends with."""
+    """Build the outcome of a call from the result of the turn that it delegated."""
     parts = (TextPart(text=result.text),) if result.text else ()
     if result.status == "completed":
         return Finished(result=Result(parts=parts))
@@ -85,5 +85,5 @@ def build_delegated_outcome(result: TurnResult, *, stopping: bool) -> ExecutionO
 
 
 def find_stricter_mode(one: Mode, other: Mode) -> Mode:
-    """Of two modes the one in which less proceeds."""
+    """Return the stricter of two modes."""
     return min(one, other, key=_STRICTEST_FIRST.index)

@@ -22,7 +22,7 @@ class EventLog:
         self.runs: tuple[EarlierRun, ...] = carried.runs if carried else ()
         """The earlier runs of the turn (S42). They keep their own events."""
         self.is_closed = False
-        """The turn is over: its last event is written."""
+        """The turn has ended, and its last event is written."""
         self.has_changed = False
         """The turn has changed since the workflow last cleared this."""
         self.watcher: Callable[[Event], None] | None = None
@@ -47,7 +47,7 @@ class EventLog:
         self.emit(**fields)
 
     def build_page(self, after: int) -> EventPage:
-        """The events after a number, oldest first. For events of an earlier run the page names that run instead."""
+        """Build a page of the events after a number, oldest first. For events of an earlier run it names that run."""
         if earlier := next((run for run in self.runs if after < run.events), None):
             return EventPage(earlier=earlier.run_id, more=True)
         start = max(0, after - self._earlier_events)

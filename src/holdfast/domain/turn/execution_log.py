@@ -1,4 +1,4 @@
-"""The execution of calls as a turn records it: what a call leaves for the calls after it, and what its tool asks."""
+"""Outcomes of executed calls in a turn: files, context and taint for later calls, and questions of running tools."""
 
 from __future__ import annotations
 
@@ -24,44 +24,44 @@ from holdfast.errors import RequestRefused
 
 
 class ExecutionLog:
-    """What the executed calls of a turn have left, and the calls that are executing now."""
+    """The effects of executed calls on later calls of the turn, and the questions of running tools."""
 
     def __init__(self, input: TurnInput, queue: BatchQueue, log: EventLog, memory: TurnMemory) -> None:
         self.seen: dict[str, str] = dict(memory.seen)
-        """Files as the turn last read or wrote them: their digests by path."""
+        """The digests of files as the turn last read or wrote them, by path."""
         self.wrote: dict[str, str] = dict(memory.wrote)
-        """The same for the files that the turn wrote."""
+        """The digests of files as the turn last wrote them, by path."""
         self.context = memory.context
-        """What the next call runs within."""
+        """The context of the next call (S47)."""
         self.tainted: list[str] = list(memory.tainted)
-        """The calls that took in content from outside, in order."""
+        """The titles of the calls that took in content from outside, in order."""
         self.outside: Counter[str] = Counter(memory.outside)
-        """How many calls of each tool did."""
+        """The number of these calls by tool."""
         self.commands: tuple[BackgroundCommand, ...] = memory.commands
         """The background commands of the turn and of earlier turns of its session."""
         self.has_moved = False
-        """The context has changed, and calls that depend on it are not judged within it yet: no call starts before."""
+        """The context has changed, and no call starts until the calls that depend on it are validated again."""
         self._input = input
         self._queue = queue
         self._log = log
         self._before_batch = (self.seen, self.wrote, self.context)
 
     def begin_batch(self) -> None:
-        """Remember what holds when a batch is taken to work."""
+        """Remember the files and the context at the start of a batch, for `revert_batch`."""
         self.has_moved = False
         self._before_batch = (dict(self.seen), dict(self.wrote), self.context)
 
     def revert_batch(self) -> None:
-        """Restore the files and the context that held when the batch at work began: it was discarded (S12)."""
+        """Restore the files and the context from the start of the active batch, which was discarded (S12)."""
         self.seen, self.wrote, self.context = self._before_batch
 
     def apply_outcome(self, call_id: str, outcome: ExecutionOutcome) -> bool:
-        """Take what became of a running call, and keep what it leaves for the calls after it.
+        """Apply the outcome of a running call, and record its effects on later calls.
 
-        True when it changed the context and calls that wait depend on that: they are to be judged again.
+        Returns True when pending calls depend on a context that it changed: they must be validated again.
         """
         call = self._queue.active_batch.get(call_id)
-        moves = self._keep_result(call, outcome) if call and isinstance(outcome, Finished) else False
+        moves = self._record_result(call, outcome) if call and isinstance(outcome, Finished) else False
         if call and call.bound and call.bound.takes_in and not isinstance(outcome, NeedsApprovalAgain):
             self.tainted.append(shorten_line(call.bound.title))
             self.outside[call.bound.tool.name] += 1
@@ -73,58 +73,58 @@ class ExecutionLog:
         return moves
 
     def adopt_memory(self, memory: TurnMemory) -> None:
-        """Keep what a delegated turn leaves: what it took in from outside, and its background commands."""
+        """Adopt the taint and the background commands of a delegated turn."""
         self.tainted += [source for source in memory.tainted if source not in self.tainted]
         self.outside |= Counter(memory.outside)
         self.commands = join_commands(self.commands, memory.commands)
 
     def is_stopping(self, call: Call) -> bool:
-        """Was a call told to stop, or is its batch no longer at work?"""
+        """Is a call being stopped, or is its batch no longer active?"""
         now = self._queue.active_batch.get(call.id)
         return now is None or now.stopping is not None
 
     def move_call(self, call_id: str, host: str | None) -> Call:
-        """Bind a call that no worker has begun to another host, and return it."""
+        """Bind a call that no worker has started to another host, and return it."""
         self._queue.update_batch(move_to_host(self._queue.active_batch, call_id, host))
         return self._get_active_call(call_id)
 
     def find_host(self, call: Call) -> str | None:
-        """The host of the background command that a call reads or stops; None for every other call."""
+        """Return the host of the background command that a call reads or stops; None for any other call."""
         return find_host(self.commands, call.bound.tool.name, call.bound.arguments) if call.bound else None
 
     def list_seen_digests(self, call: Call) -> dict[str, str]:
-        """The digests of the files that a call touches, as the turn last read or wrote them."""
+        """List the digests of the files that a call would change, as the turn last read or wrote them."""
         return _select_files(self.seen, call)
 
     def list_written_digests(self, call: Call) -> dict[str, str]:
-        """The same for those that the turn wrote."""
+        """List the digests of the files that a call would change, as the turn last wrote them."""
         return _select_files(self.wrote, call)
 
     # Questions of running tools
 
     def check_question(self, question: Question) -> None:
-        """RequestRefused when no running call can ask this, or nobody is there to answer."""
+        """RequestRefused when the call cannot ask: it does not run, or the turn is not interactive."""
         batch = self._queue.active
         call = batch.get(question.call) if batch and not batch.halted else None
-        if call is None or not call.is_at_work or call.run != question.run or call.stopping:
-            raise RequestRefused("not_executing", f"call {question.call!r} is not at work, and asks nothing")
+        if call is None or not call.is_running or call.run != question.run or call.stopping:
+            raise RequestRefused("not_executing", f"call {question.call!r} is not executing")
         if not self._input.interactive:
-            raise RequestRefused("not_interactive", "nobody is there to be asked in this turn")
+            raise RequestRefused("not_interactive", "this turn is not interactive: nobody can be asked")
 
     def check_question_count(self, question: Question) -> None:
-        """RequestRefused when a call has asked too often. For validators: an accepted question is always asked."""
+        """RequestRefused when a call has asked too often. For validators only: an accepted question is always asked."""
         call = self._queue.active.get(question.call) if self._queue.active else None
         if call and call.pause and call.pause.times >= QUESTIONS_LIMIT:
             raise RequestRefused("asks_too_much", f"call {call.id!r} has asked {QUESTIONS_LIMIT} times")
 
     def hold_call(self, question: Question) -> int:
-        """Put the question of a running tool to a person. Returns the revision of the call that asks it."""
+        """Ask a person the question of a running tool. Returns the revision of the call that asks it."""
         self.check_question(question)
         self._queue.update_batch(hold_batch_call(self._queue.active_batch, question.call, question.question))
         return self._get_active_call(question.call).revision
 
     def find_answer(self, call_id: str, revision: int) -> QuestionAnswer | None:
-        """The answer to a question; None while there is none, `cancel` when nobody will answer any more."""
+        """Return the answer to a question: None until there is one, `cancel` when nobody can answer any more."""
         call = self._queue.active.get(call_id) if self._queue.active else None
         if call is None or call.is_terminal or call.revision != revision or call.pause is None:
             return QuestionAnswer(action="cancel")
@@ -135,10 +135,10 @@ class ExecutionLog:
         assert call, "it was just there"
         return call
 
-    def _keep_result(self, call: Call, outcome: Finished) -> bool:
-        """Keep what a finished call leaves. True when calls that wait depend on a context that it changed.
+    def _record_result(self, call: Call, outcome: Finished) -> bool:
+        """Record the effects of a finished call. Returns True when pending calls depend on a context that it changed.
 
-        Of a call whose attempt was discarded only its background command counts: that runs all the same.
+        Of a discarded attempt only the background command is recorded: it still runs.
         """
         result, bound, moves = outcome.result, call.bound, False
         if not self._queue.active_batch.discarded:
@@ -152,7 +152,7 @@ class ExecutionLog:
         return moves
 
     def _set_context(self, context: Context) -> bool:
-        """Change the context of the calls after this one. True when calls that wait or are scheduled depend on it."""
+        """Change the context of later calls. Returns True when pending or scheduled calls depend on it."""
         if context == self.context:
             return False
         before, self.context = self.context, context
@@ -162,17 +162,17 @@ class ExecutionLog:
         self.has_moved = any(bound and bound.tool.traits.depends_on for bound in ahead)
         return self.has_moved
 
-    def _note_command(self, said: CommandState, call: Call) -> None:
-        """Note what a result says of a background command."""
+    def _note_command(self, state: CommandState, call: Call) -> None:
+        """Record the state of a background command from the result of a call."""
         started = BackgroundCommand(
-            handle=said.handle,
+            handle=state.handle,
             turn=self._queue.turn_id,
             call=call.id,
             title=shorten_line(call.bound.title if call.bound else call.tool),
             host=call.bound.host if call.bound else None,
-            running=said.running,
+            running=state.running,
         )
-        self.commands = note_command(self.commands, said, started)
+        self.commands = note_command(self.commands, state, started)
 
 
 def _select_files(known: Mapping[str, str], call: Call) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What a turn leaves: its result, what holds for the calls after it, and what its next run goes on from."""
+"""The result of a turn, its memory for later turns, and the state for its next run. Built from a `TurnState`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.domain.turn.turn_state import TurnState
 
 
 def build_result(state: TurnState) -> TurnResult:
-    """How a turn ended, with every response of this run."""
+    """Build the result of a turn, with the responses of this run."""
     status, reason = state.queue.stop or ("completed", None)
     return TurnResult(
         status=status,
@@ -28,7 +28,7 @@ def build_result(state: TurnState) -> TurnResult:
 
 
 def build_memory(state: TurnState, holds: Callable[[Grant], bool] = lambda grant: True) -> TurnMemory:
-    """What holds for the calls after those of this run, with the grants for which that is so."""
+    """Build the memory for later turns, with the grants for which `holds` is true."""
     executions, conversation, grants = state.executions, state.conversation, state.decisions.grants
     return TurnMemory(
         mode=state.decisions.mode,
@@ -48,7 +48,7 @@ def build_memory(state: TurnState, holds: Callable[[Grant], bool] = lambda grant
 
 
 def build_carryover(state: TurnState, run_id: str) -> RunCarryover:
-    """What the next run of a turn goes on from. `run_id` is the run that ends, between two batches."""
+    """Build the state for the next run of a turn. `run_id` is the run that ends. No batch is active."""
     queue, conversation = state.queue, state.conversation
     assert not queue.active, "a turn continues between batches"
     ended = min((parse_batch_number(batch) for batch in queue.queued), default=queue.batch_count + 1) - 1
@@ -77,9 +77,9 @@ def build_carryover(state: TurnState, run_id: str) -> RunCarryover:
 
 
 def build_delegated_memory(state: TurnState) -> TurnMemory:
-    """What a delegated turn begins with. Every refusal binds it.
+    """Build the memory for a delegated turn, with every remembered refusal.
 
-    A grant for a number of calls is not passed on: two turns at work cannot share a count.
+    Grants for a number of calls are not passed on: two running turns cannot share a count.
     """
 
     def binds(grant: Grant) -> bool:
@@ -89,7 +89,7 @@ def build_delegated_memory(state: TurnState) -> TurnMemory:
 
 
 def split_limits(state: TurnState) -> TurnLimits:
-    """The limits of each turn that the batch at work delegates: its share of what is left of the turn's own."""
+    """Return the limits of each turn that the active batch delegates: its share of what is left of the turn's."""
     limits = state.input.limits
     delegating = (call for call in state.queue.active_batch.calls if call.bound and call.bound.tool.traits.delegates)
     shares = sum(not call.is_terminal for call in delegating) or 1
@@ -104,9 +104,9 @@ def split_limits(state: TurnState) -> TurnLimits:
 
 
 def adopt_result(state: TurnState, result: TurnResult, given: TurnInput) -> None:
-    """Take what a delegated turn leaves: what it used, what it took in from outside, and the grants given in it.
+    """Adopt the usage, taint, background commands and new grants of a delegated turn.
 
-    `given` is what that turn began with: a grant of these may have been revoked here meanwhile, and stays so.
+    `given` is the input of that turn: its grants are not adopted, as they may have been revoked here meanwhile.
     """
     state.conversation.usage += result.usage
     state.queue.earlier_calls += result.calls
@@ -127,5 +127,5 @@ def _build_remainder(state: TurnState) -> TurnRemainder:
 
 
 def _is_lasting(state: TurnState, grant: Grant) -> bool:
-    """Does a grant still answer any call after this turn?"""
+    """Does a grant apply after this turn?"""
     return grant.decision.lasting != "turn" and grant.is_active(state.log.now())

@@ -1,6 +1,6 @@
-"""What can be said to a turn while it runs: the bodies of its signals and updates, and their answers.
+"""The bodies of the signals and updates of a turn, and the results of its updates.
 
-Their field names are in histories for ever. New fields get defaults.
+Field names are in histories for ever. New fields get defaults.
 """
 
 from __future__ import annotations
@@ -9,70 +9,70 @@ from typing import Annotated
 
 from pydantic import Field
 
-from holdfast.domain.base import Data, Message, max_items
+from holdfast.domain.base import Data, StrictData, max_items
 from holdfast.domain.calls.call import Calls
 from holdfast.domain.modes import Mode
 
 
-class SubmitBatch(Message):
+class SubmitBatch(StrictData):
     """Body of the update `submit`."""
 
     calls: Calls
 
 
 class SubmitResult(Data):
-    """Answer of `submit`: the batch's id."""
+    """Result of the update `submit`: the id of the batch."""
 
     batch: str
 
 
-class AddCalls(Message):
-    """Body of the update and the signal `add_calls`: further calls of a stream, as they come."""
+class AddCalls(StrictData):
+    """Body of the update and the signal `add_calls`: further calls of a stream."""
 
     stream: str = Field(min_length=1, max_length=200)
-    """A name of the sender's for the reply that the calls are part of."""
+    """The sender's name for the reply that the calls belong to."""
     attempt: int = Field(default=1, ge=1, le=1_000_000)
-    """Another attempt at the same reply discards what came from the one before."""
+    """The attempt at the reply. A new attempt discards the calls of the one before."""
     at: int = Field(default=0, ge=0)
-    """The place of the first of these calls in the reply. What is sent twice counts once."""
+    """The place of the first of these calls in the reply, from 0. Calls that are sent twice are added once."""
     calls: Calls = ()
     complete: bool = False
-    """These were the last."""
+    """These are the last calls of the reply."""
     reason: str | None = Field(default=None, max_length=2_000)
-    """Of a new attempt: why the one before is discarded."""
+    """With a new attempt: why the one before is discarded."""
 
 
 class AddCallsResult(Data):
-    """Answer of `add_calls`: the batch, and how many calls it has."""
+    """Result of the update `add_calls`: the batch id, and its number of calls."""
 
     batch: str
     calls: int
 
 
-class Interruption(Message):
-    """Body of the signals `interrupt` and `append`: what the user says meanwhile (S18)."""
+class Interruption(StrictData):
+    """Body of the signals `interrupt` and `append`: a message of the user while the turn runs (S18)."""
 
     message: str = Field(min_length=1, max_length=1_000_000)
     by: str | None = Field(default=None, max_length=500)
     id: str | None = Field(default=None, max_length=200)
-    """Of a message that its session must know to have been heard."""
+    """The id of a session's message. The result of the turn lists those that its model has read."""
 
 
-class BatchAddress(Message):
+class BatchAddress(StrictData):
     """Body of the updates `withdraw` and `cancel_batch`."""
 
     batch: str
     reason: str | None = Field(default=None, max_length=2_000)
 
 
-class CallAddress(Message):
+class CallAddress(StrictData):
     """Body of the update `cancel_call`."""
 
     call: str
     reason: str | None = Field(default=None, max_length=2_000)
 
 
-class ModeChange(Message):
+class ModeChange(StrictData):
     """Body of the update `set_mode`."""
 
     mode: Mode
@@ -80,39 +80,39 @@ class ModeChange(Message):
 
 
 class SetModeResult(Data):
-    """Answer of `set_mode`: the mode that counts, if a worker has judged by it."""
+    """Result of the update `set_mode`: the mode that the worker permits; None if no worker has judged by it yet."""
 
     counts: Mode | None = None
 
 
-class EditingNotice(Message):
-    """Body of the update `editing`: somebody opened an approval in an editor, or is done."""
+class EditingNotice(StrictData):
+    """Body of the update `editing`: a person opened an approval in an editor, or has closed it."""
 
     approval_id: str = Field(max_length=2_000)
     by: str = Field(min_length=1, max_length=500)
     seconds: float = Field(default=900, ge=0, le=86_400, allow_inf_nan=False)
-    """How long others are told; 0 when done."""
+    """How long others see it as being edited; 0 when the editor is closed."""
 
 
-class GrantAddress(Message):
+class GrantAddress(StrictData):
     """Body of the update `revoke`."""
 
     grant: str = Field(max_length=100)
     by: str | None = Field(default=None, max_length=500)
 
 
-class RevokeDecisions(Message):
-    """Body of the signal `take_back`: allowances that were revoked, by the decisions that gave them."""
+class RevokeDecisions(StrictData):
+    """Body of the signal `take_back`: grants that were revoked, by the decisions that left them."""
 
     decisions: Annotated[tuple[Annotated[str, Field(max_length=2_500)], ...], max_items(1_000)]
-    """Their keys: the longest address of an approval, and the longest id."""
+    """The keys of the decisions (`Decision.key`)."""
     by: str | None = Field(default=None, max_length=500)
 
 
 class DecisionResult(Data):
-    """Answer of `decide`: the state the call went to."""
+    """Result of the update `decide`: the status of the call after the decision."""
 
     call: str
     status: str
     grant: str | None = None
-    """The standing answer it left."""
+    """The id of the grant that the decision left, if any."""

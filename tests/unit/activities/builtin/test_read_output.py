@@ -229,7 +229,7 @@ async def test_what_was_changed_where_it_is_kept_is_an_error_and_no_trace(tmp_pa
     name = await saved(outputs)
     [file] = [path for path in (tmp_path / "payloads").rglob("*") if path.is_file()]
     file.write_bytes(data)
-    with pytest.raises(ToolFailure, match="cannot be read: it was changed where it is kept"):
+    with pytest.raises(ToolFailure, match="cannot be read: the stored output was changed"):
         await read(outputs, name)
 
 

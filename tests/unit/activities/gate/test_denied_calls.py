@@ -33,7 +33,7 @@ from holdfast.domain.calls.verdicts import Allow, Ask, Deny
 from holdfast.domain.context import Context
 from holdfast.domain.modes import Mode
 from holdfast.domain.turn.activity_io import ExecuteInput
-from holdfast.domain.turn.turn_io import TURN_WORKFLOW
+from holdfast.names import TURN_WORKFLOW
 from tests.support.policies import load
 
 TURN = "turn"

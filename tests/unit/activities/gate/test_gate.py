@@ -346,7 +346,7 @@ async def test_S22_number_that_json_cannot_say_is_rejected(number: float) -> Non
 # Tools that break
 
 
-class Unreadable(Exception):
+class UnreadablePayload(Exception):
     def __str__(self) -> str:
         raise RuntimeError("not even this")
 
@@ -369,7 +369,7 @@ async def test_S7_tool_that_raises_is_the_rejection_of_its_call(where: str, erro
 
 
 async def test_S7_error_that_cannot_even_be_printed_is_the_rejection_of_its_call() -> None:
-    assert error_of(await judge(Copy(lambda: fail(Unreadable())))).type == "Unreadable"
+    assert error_of(await judge(Copy(lambda: fail(UnreadablePayload())))).type == "UnreadablePayload"
 
 
 def test_tool_that_cannot_say_what_it_is_never_gets_into_the_catalogue() -> None:

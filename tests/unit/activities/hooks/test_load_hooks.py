@@ -147,7 +147,7 @@ WRONG: dict[str, tuple[str, int, str]] = {
     "a tool in words": (HOOK + "command = 'x'\ntools = ['shell rm']", 5, "no tool can be called 'shell rm'"),
     "one text for tools": (HOOK + "command = 'x'\ntools = 'shell'", 5, "`hooks.1.tools` must be an array, not text"),
     **{
-        f"our variable {ours}": (HOOK + f"command = 'x'\nenvironment.{ours}X = ''", 5, "are kept from them")
+        f"our variable {ours}": (HOOK + f"command = 'x'\nenvironment.{ours}X = ''", 5, "are never inherited")
         for ours in OUR_PREFIXES
     },
     "folder": (HOOK + "command = 'x'\nfolder = '.'", 5, "`hooks.1.folder` is not a setting"),

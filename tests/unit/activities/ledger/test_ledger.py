@@ -140,7 +140,7 @@ BAD = {
     f"postgresql://user:{PASSWORD}@x@db/ledger": "are written as %40",
     f"postgresql://user:{PASSWORD}\u2100@db/ledger": "must be an address as",
     "env:": "must name a variable that begins with HOLDFAST_",
-    "env:DATABASE_URL": "only those are kept from commands",
+    "env:DATABASE_URL": "commands do not inherit such variables",
     "env:HOLDFAST_A B": "must name a variable",
 }
 

@@ -24,7 +24,7 @@ from holdfast.activities.policy.load_policy import (
 )
 from holdfast.activities.policy.rules import Rule, RuleEffect, Tier
 from holdfast.activities.policy.subject import BUILT_IN, CallKind, build_call_subject
-from holdfast.config.toml_document import FileContent, Problem, format_problems
+from holdfast.config.toml_document import FileContent, FileProblem, format_problems
 from holdfast.domain.calls.tool import Effect
 from holdfast.domain.modes import Mode
 from holdfast.errors import BadInput
@@ -213,7 +213,7 @@ def test_a_date_counts_to_its_end() -> None:
 
 def test_a_file_has_at_most_five_thousand_rules() -> None:
     many = "".join(f'{DENY}tool = "t{number}"\n' for number in range(5_001))
-    assert found(many) == (Problem(1, "rule", "there are over 5,000 rules"),)
+    assert found(many) == (FileProblem(1, "rule", "there are over 5,000 rules"),)
     assert found(many.rpartition("[[rule]]")[0]) == ()
 
 

@@ -414,7 +414,7 @@ BOOM = CallError(type="boom", message="It broke")
             NeedsApprovalAgain(verdict=allow()),
             "error",
             "not_covered",
-            "The worker refused to run a call it would itself allow",
+            "The worker refused to run a call that its own policy allows",
         ),
     ],
 )

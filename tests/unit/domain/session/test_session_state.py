@@ -128,7 +128,7 @@ def test_a_full_session_and_a_closed_one_refuse() -> None:
     state = session()
     for number in range(MAX_WAITING):
         state.add_message(said(number))
-    with pytest.raises(RequestRefused, match="100 messages already wait"):
+    with pytest.raises(RequestRefused, match="100 messages are queued"):
         state.add_message(said(MAX_WAITING))
     state.close(CloseSession(now=True))
     assert state.waiting == []
@@ -200,7 +200,7 @@ def test_a_message_that_is_withdrawn_has_no_turn_and_the_others_keep_their_numbe
     assert promised == ["s~1", "s~2", "s~3", "s~4"]
     for number in ("1", "3"):
         state.withdraw_message(number)
-        with pytest.raises(RequestRefused, match="waits"):
+        with pytest.raises(RequestRefused, match="is queued"):
             state.withdraw_message(number)
     state = continued(state)
     assert state.build_view().waiting == ("m2", "m4")

@@ -148,7 +148,7 @@ class StreamingMachine(RuleBasedStateMachine):
         self.halted |= {batch.id for batch in self.open_batches()}
         for call in self.calls():
             old = before.get(call.id, call)
-            blocks = old.is_at_work and not old.is_asking and not call.tool.endswith("!")
+            blocks = old.is_running and not old.is_asking and not call.tool.endswith("!")
             assert call.is_terminal or call.stopping or blocks
             assert not (blocks and call.stopping and not old.stopping), "it was to finish"
         self.go_on()
@@ -199,10 +199,10 @@ class StreamingMachine(RuleBasedStateMachine):
         self.check_start(before, begun)
         self.began |= set(begun)
 
-    @precondition(lambda self: self.queue.active and any(call.is_at_work for call in self.queue.active_batch.calls))
+    @precondition(lambda self: self.queue.active and any(call.is_running for call in self.queue.active_batch.calls))
     @rule(place=PLACES, outcome=st.sampled_from(OUTCOMES))
     def finish(self, place: int, outcome: ExecutionOutcome) -> None:
-        running = [call for call in self.queue.active_batch.calls if call.is_at_work]
+        running = [call for call in self.queue.active_batch.calls if call.is_running]
         call = running[place % len(running)]
         self.turn.apply_outcome(call.id, outcome)
         after = self.turn.of(call.id)
@@ -332,7 +332,7 @@ class StreamingMachine(RuleBasedStateMachine):
                 turn.queue.stop_call(call.id, "Nobody answered")
             turn.go()
             for call in turn.queue.active_batch.calls:
-                if call.is_at_work:
+                if call.is_running:
                     turn.apply_outcome(call.id, Stopped() if call.stopping else DONE)
 
     # Help

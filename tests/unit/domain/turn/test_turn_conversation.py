@@ -108,13 +108,13 @@ def test_turn_without_a_model_has_no_conversation() -> None:
 def test_S12_a_late_call_of_an_old_attempt_is_refused_also_before_the_new_one_has_called() -> None:
     turn = talking()
     turn.conversation.retry_step("broken")
-    with pytest.raises(RequestRefused, match="not at work"):
+    with pytest.raises(RequestRefused, match="not the current one"):
         turn.add("r1", stream="step-1", attempt=1)
     written(turn, "r1")
-    with pytest.raises(RequestRefused, match="not at work"):
+    with pytest.raises(RequestRefused, match="not the current one"):
         turn.add("r1", stream="step-1", attempt=1, at=0)
     turn.apply_reply(ModelReply(text="Never mind", calls=(request("r1"),)))
-    with pytest.raises(RequestRefused, match="not at work"):
+    with pytest.raises(RequestRefused, match="not the current one"):
         turn.add("r2", stream="step-1", attempt=2, at=1)
 
 

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from holdfast import TurnLimits
-from holdfast.domain.base import Message, describe_problems
+from holdfast.domain.base import StrictData, describe_problems
 from holdfast.domain.calls.call import CallRequest
 from holdfast.domain.calls.tool import Effect, ToolRef
 from holdfast.domain.calls.verdicts import BoundCall
@@ -94,7 +94,7 @@ def test_garbage_is_no_input(body: object) -> None:
         (SubmitBatch, {"calls": [{}] * 100_000}),
     ],
 )
-def test_a_giant_is_refused_before_its_parts_are_looked_at(kind: type[Message], body: dict[str, Any]) -> None:
+def test_a_giant_is_refused_before_its_parts_are_looked_at(kind: type[StrictData], body: dict[str, Any]) -> None:
     """Saying what is wrong with each of them takes longer than a workflow task has, and would be retried for ever."""
     with pytest.raises(ValidationError) as refusal:
         kind.model_validate(body)

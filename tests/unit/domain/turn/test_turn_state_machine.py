@@ -399,11 +399,11 @@ class TurnMachine(RuleBasedStateMachine):
 
     # What the engine does
 
-    @precondition(lambda self: any(call.is_at_work and not call.stopping for call in self.calls()))
+    @precondition(lambda self: any(call.is_running and not call.stopping for call in self.calls()))
     @rule(place=PLACES)
     def hold(self, place: int) -> None:
         """A tool asks, and waits where it runs."""
-        running = [call for call in self.calls() if call.is_at_work and not call.stopping]
+        running = [call for call in self.calls() if call.is_running and not call.stopping]
         call = running[place % len(running)]
         if call.status == "scheduled":
             return
@@ -419,10 +419,10 @@ class TurnMachine(RuleBasedStateMachine):
         self.queue.update_batch(start_calls(self.queue.active_batch, {call.id for call in chosen}, self.clock()))
         self.executed |= {call.id for call in chosen}
 
-    @precondition(lambda self: self.queue.active and any(call.is_at_work for call in self.calls()))
+    @precondition(lambda self: self.queue.active and any(call.is_running for call in self.calls()))
     @rule(place=PLACES, outcome=OUTCOMES)
     def finish(self, place: int, outcome: ExecutionOutcome) -> None:
-        running = [call for call in self.calls() if call.is_at_work]
+        running = [call for call in self.calls() if call.is_running]
         call = running[place % len(running)]
         self.queue.update_batch(apply_outcome(self.queue.active_batch, call.id, outcome, self.clock()))
         after = self.queue.active_batch.get(call.id)
@@ -435,7 +435,7 @@ class TurnMachine(RuleBasedStateMachine):
     @rule(place=PLACES, outcome=OUTCOMES)
     def finish_what_does_not_execute(self, place: int, outcome: ExecutionOutcome) -> None:
         call = self.calls()[place % len(self.calls())]
-        if not call.is_at_work:
+        if not call.is_running:
             self.changes_nothing(
                 lambda: self.queue.update_batch(apply_outcome(self.queue.active_batch, call.id, outcome, self.clock()))
             )

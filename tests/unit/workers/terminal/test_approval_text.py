@@ -15,13 +15,8 @@ from holdfast.domain.calls.batch import Batch
 from holdfast.domain.calls.call import Call, CallRequest, Status
 from holdfast.domain.calls.events import Event, list_call_changes
 from holdfast.domain.calls.verdicts import Ask
-from holdfast.domain.turn.views import (
-    BatchView,
-    TurnView,
-    build_approval_view,
-    build_call_view,
-    build_whole_approval,
-)
+from holdfast.domain.turn.approval_view import build_approval_view, build_whole_approval
+from holdfast.domain.turn.turn_view import BatchView, TurnView, build_call_view
 from holdfast.workers.terminal import approval_text, render, turn_text
 from holdfast.workers.terminal.event_lines import EventTeller
 from holdfast.workers.terminal.live.answer_input import format_heading

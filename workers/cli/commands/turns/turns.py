@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from holdfast.client.client import Holdfast
     from holdfast.client.turn import Turn
     from holdfast.domain.turn.turn_io import TurnInput
-    from holdfast.domain.turn.views import TurnView
+    from holdfast.domain.turn.turn_view import TurnView
 
 turns = typer.Typer(
     help="Turns: start, watch, show, output, cancel, interrupt; change the mode; submit batches, add calls.",

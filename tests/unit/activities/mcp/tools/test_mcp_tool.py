@@ -18,8 +18,8 @@ from holdfast.config.schema import McpServerSettings
 from holdfast.domain.approvals.approval import Confirmation, digest_call
 from holdfast.domain.calls.call import Call, CallRequest, Status
 from holdfast.domain.calls.verdicts import Ask
-from holdfast.domain.turn import views
-from holdfast.domain.turn.views import build_approval_view, build_inbox_summary
+from holdfast.domain.turn import approval_view
+from holdfast.domain.turn.approval_view import build_approval_view, build_inbox_summary
 from holdfast.util.text import first_line
 from holdfast.workers.terminal import approval_text, render
 from tests.support.policies import policy
@@ -80,7 +80,7 @@ async def test_S20_all_of_the_definition_is_had_by_looking_at_all_of_the_call(tm
         "",
         "  Returns: the output.",
     ]
-    whole = approval_text.format_whole(views.build_whole_approval("t", call))
+    whole = approval_text.format_whole(approval_view.build_whole_approval("t", call))
     assert whole == "\n".join(["git/git_status (Status)", "", '{\n  "repo_path": "é"\n}', "", *definition, ""])
     told = printed(render.render_call(call), 80)
     assert [line[2:] for line in told[told.index("tool") + 1 :]] == definition

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.domain.approvals.approval import DecisionAction, Offer, Scope
+from holdfast.domain.turn.approval_view import ApprovalView
 from holdfast.domain.turn.update_bodies import DecisionResult
-from holdfast.domain.turn.views import ApprovalView
 from holdfast.workers.terminal.live.answer_input import describe_waiting, format_keys, list_keys
 from holdfast.workers.terminal.live.send_decisions import describe_decision
 from holdfast.workers.terminal.turn_board import Row

@@ -18,16 +18,10 @@ from holdfast.domain.calls.tool import Effect, ToolRef
 from holdfast.domain.calls.verdicts import Allow, Ask, BoundCall, Deny, Reject, Verdict
 from holdfast.domain.content import CallError, Response, TextPart
 from holdfast.domain.conversation.messages import ModelChoice
+from holdfast.domain.turn.approval_view import INBOX_ITEMS, build_approval_view, build_inbox_summary
 from holdfast.domain.turn.turn_io import TurnInput
 from holdfast.domain.turn.turn_state import TurnState
-from holdfast.domain.turn.views import (
-    INBOX_ITEMS,
-    build_approval_view,
-    build_batch_view,
-    build_call_view,
-    build_inbox_summary,
-    build_turn_view,
-)
+from holdfast.domain.turn.turn_view import build_batch_view, build_call_view, build_turn_view
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LONG = "\x1b[31m" + "é" * 5_000_000
