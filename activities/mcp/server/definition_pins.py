@@ -25,9 +25,9 @@ from holdfast.config.mcp_servers_file import load_configured
 from holdfast.config.schema import McpSettings
 from holdfast.domain.base import Data
 from holdfast.domain.calls.tool import Effect
-from holdfast.errors import BadInput, HoldfastError
-from holdfast.util.files import hold_lock, write_whole
+from holdfast.errors import BadInput
 from holdfast.util.mcp_names import build_prefix, build_tool_name
+from holdfast.util.private_files import lock_file, replace_private
 from holdfast.util.redaction import Redacted
 from holdfast.util.text import shorten_text
 
@@ -127,18 +127,11 @@ class PinnedDefinitions:
         self, change: Callable[[dict[str, PinnedDefinition]], dict[str, PinnedDefinition]], needed: Collection[str]
     ) -> None:
         """Change the file, one process at a time. BadInput when it cannot be written."""
-        busy = f"{self._file} is held by another process"
-        try:
-            self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with hold_lock(self._file, LOCK_SECONDS, busy):
-                before = _load_file(self._file)
-                lost = before is None or before.lost
-                tools = change(before.tools if before else {})
-                write_whole(self._file, _encode_file(_PinFile(tools=tools, lost=lost), needed, self._file))
-        except OSError as error:
-            raise BadInput(f"{self._file} cannot be written: {error.strerror or error}") from None
-        except HoldfastError as error:
-            raise BadInput(str(error)) from None
+        with lock_file(self._file, LOCK_SECONDS):
+            before = _load_file(self._file)
+            lost = before is None or before.lost
+            tools = change(before.tools if before else {})
+            replace_private(self._file, _encode_file(_PinFile(tools=tools, lost=lost), needed, self._file))
 
 
 async def write_in_background(work: Callable[[], None]) -> None:
