@@ -22,7 +22,7 @@ from pydantic import Field
 
 from holdfast.activities.builtin.shell_background import BackgroundLimits, start_command
 from holdfast.activities.files.workspace import Workspace
-from holdfast.activities.policy.command_matching import CommandReading
+from holdfast.activities.policy.command_reading import CommandReading
 from holdfast.activities.policy.git_configuration import find_git_doubts, guard_git, guard_git_unasked
 from holdfast.activities.process.command import Command, build_environment, is_withheld, run_to_end
 from holdfast.activities.process.output_store import OutputStore

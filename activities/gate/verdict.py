@@ -20,7 +20,7 @@ from holdfast.activities.gate.approval_checks import (
     may_grant_answer,
 )
 from holdfast.activities.gate.prepare_call import CallContext, PreparedCall, build_rule_subject, prepare_call
-from holdfast.activities.policy.command_matching import CommandReading
+from holdfast.activities.policy.command_reading import CommandReading
 from holdfast.activities.policy.conditions import may_take_in
 from holdfast.activities.policy.grants import build_offers, may_use_grants
 from holdfast.activities.policy.policy import Policy, Ruling

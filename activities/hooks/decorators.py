@@ -29,6 +29,7 @@ class HookDecorator:
 
     def __init__(self, when: When) -> None:
         self._when = when
+        self.__name__ = f"{when.value}_tool"
 
     @overload
     def __call__(self, function: Function, /) -> Function: ...
@@ -51,11 +52,7 @@ class HookDecorator:
         timeout_seconds: float = 10,
         on_failure: FailureAction = "deny",
     ) -> Any:
-        """Return the function, marked. BadInput for an option that is not valid.
-
-        `tools`: names of the tools it is for, `*` for any text. `timeout_seconds`: how long it may take. `on_failure`:
-        whether a hook that fails or takes too long denies the call, or is ignored.
-        """
+        """Return the function, marked. BadInput for an option that is not valid."""
         given = {"when": self._when, "tools": tools, "timeout_seconds": timeout_seconds, "on_failure": on_failure}
         try:
             traits = HookTraits.model_validate(given)
@@ -70,9 +67,17 @@ class HookDecorator:
 
 
 before_tool = HookDecorator(When.BEFORE)
-"""Mark a function as a hook before a call: `@before_tool`, or `@before_tool(tools=["shell"])`."""
+"""Mark a function as a hook before a call: `@before_tool`, or `@before_tool(tools=["shell"])`.
+
+`tools`: names of the tools it is for, `*` for any text. `timeout_seconds`: how long it may take. `on_failure`: whether
+a hook that fails or takes too long denies the call, or is ignored. Returns the function. BadInput for an invalid
+option.
+"""
 after_tool = HookDecorator(When.AFTER)
-"""Mark a function as a hook after a call: `@after_tool`, or `@after_tool(on_failure="ignore")`."""
+"""Mark a function as a hook after a call: `@after_tool`, or `@after_tool(on_failure="ignore")`.
+
+The options are those of `before_tool`.
+"""
 
 
 def find_mark(function: object) -> HookTraits | None:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from holdfast.activities.policy.command_matching import CommandReading, Demand, parse_phrase
+from holdfast.activities.policy.command_phrases import parse_phrase
+from holdfast.activities.policy.command_reading import CommandReading, Demand
 from holdfast.activities.policy.patterns import (
     Expression,
     HostPattern,

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
 
-from holdfast.activities.policy.command_matching import CommandReading
+from holdfast.activities.policy.command_reading import CommandReading
 from holdfast.activities.shell.programs.program import Program, find_reached_folders
 from holdfast.util.text import escape_controls, shorten_text
 

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from holdfast.activities.policy.command_matching import END_MARK, CommandReading, Words, parse_phrase, quote_word
+from holdfast.activities.policy.command_phrases import END_MARK, Words, parse_phrase, quote_word
+from holdfast.activities.policy.command_reading import CommandReading
 from holdfast.activities.policy.conditions import CallFacts, build_conditions, match_rule
 from holdfast.activities.policy.patterns import find_host
 from holdfast.activities.policy.policy import RuleIndex, Ruling

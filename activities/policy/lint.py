@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from holdfast.activities.policy.command_matching import Phrase
+from holdfast.activities.policy.command_phrases import Phrase
 from holdfast.activities.policy.conditions import CallFacts, build_conditions, match_rule
 from holdfast.activities.policy.patterns import is_one_file
 from holdfast.activities.policy.protected_files import complete_subject

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from holdfast.activities.policy.command_matching import parse_phrase
+from holdfast.activities.policy.command_phrases import parse_phrase
 from holdfast.activities.policy.lint import (
     explain_phrase_risk,
     find_contradictions,

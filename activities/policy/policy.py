@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from holdfast.activities.policy.command_matching import parse_phrase
+from holdfast.activities.policy.command_phrases import parse_phrase
 from holdfast.activities.policy.conditions import CallFacts, Condition, build_conditions, match_rule
 from holdfast.activities.policy.lint import precedence_key
 from holdfast.activities.policy.rules import Rule, RuleEffect, Tier

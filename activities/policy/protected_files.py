@@ -25,7 +25,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import JsonValue
 
-from holdfast.activities.policy.command_matching import CommandReading
+from holdfast.activities.policy.command_reading import CommandReading
 from holdfast.activities.policy.conditions import may_send
 from holdfast.activities.policy.subject import FOLDER_ARGUMENT, Subject
 from holdfast.activities.shell.programs.option_effects import find_effects, may_run_unseen

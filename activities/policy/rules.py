@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from holdfast.activities.policy.command_matching import parse_phrase
+from holdfast.activities.policy.command_phrases import parse_phrase
 from holdfast.activities.policy.patterns import Expression, HostPattern, explain_unfit_value
 from holdfast.activities.policy.subject import CallKind
 from holdfast.config.toml_document import SENTENCE_ERROR

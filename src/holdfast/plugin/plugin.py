@@ -29,7 +29,7 @@ from holdfast.activities.gate.records import RecordFolder
 from holdfast.activities.hooks.load_hooks import load_hooks
 from holdfast.activities.ledger.ledger import Ledger
 from holdfast.activities.ledger.open import open_ledger
-from holdfast.activities.loading import load_registry
+from holdfast.activities.load_registry import load_registry
 from holdfast.activities.mcp.auth.bearer import LoginAuthorizer
 from holdfast.activities.mcp.auth.shared_logins import open_login_store
 from holdfast.activities.mcp.servers import McpServers
