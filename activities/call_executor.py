@@ -114,13 +114,13 @@ class CallExecutor:
             return outcome
 
     async def _build_context(self, input: ExecuteInput, key: EffectKey, info: activity.Info) -> CallContext:
-        """What the call is judged by: of the input, only what the input may say."""
+        """Build the facts that the call is judged by; the input is believed only where it may state them."""
         started = await self._find_turn_start(input, info)
         grants = self._gate.select_valid_grants(input.grants, key.turn)
         return CallContext(**{**dict(input), "grants": grants, **dict(started)}, turn_id=key.turn, phase="execute")
 
     async def _find_turn_start(self, input: ExecuteInput, info: activity.Info) -> TurnStart:
-        """How the turn was started, by the server, which the input cannot contradict."""
+        """Find how the turn was started, as the server recorded it: the input cannot contradict that."""
         found = None
         if self._turn_starts and info.workflow_id and info.workflow_run_id:
             try:
@@ -139,7 +139,7 @@ class CallExecutor:
         return isinstance(verdict, Allow)
 
     async def _find_refusal(self, execution: _Execution) -> ExecutionOutcome | None:
-        """Why what people said does not let this execution run, though it covers the call; None when it does.
+        """Explain why decisions that cover the call do not let this execution run; None when they do.
 
         An answer must be a person's, and every decision is for one execution: that is recorded before it runs.
         """
@@ -213,7 +213,7 @@ class CallExecutor:
 
 
 class _Execution(NamedTuple):
-    """One execution of a call, and what people said that lets it run."""
+    """One execution of a call, with the decisions that let it run."""
 
     input: ExecuteInput
     key: EffectKey
@@ -227,12 +227,14 @@ class _Execution(NamedTuple):
 
     @property
     def pause(self) -> PendingQuestion | None:
-        """Where the call goes on from; None when it begins. A tool that waits where it runs goes on by itself."""
+        """The pause that the call continues from; None when it begins. A tool that waits where it runs goes on by
+        itself.
+        """
         return self.input.pause if self.input.pause and not self.input.pause.held else None
 
     @property
     def notice(self) -> DecisionNotice | None:
-        """What the tool is told of the last decision that lets it run; None when nobody was asked."""
+        """The notice to the tool about the last decision that lets it run; None when nobody was asked."""
         decision = self.input.approvals[-1] if isinstance(self.verdict, Ask) and self.input.approvals else None
         if decision is None:
             return None
@@ -245,7 +247,9 @@ class _Execution(NamedTuple):
         return Spending(decision=digest_decision(decision), execution=execution, expires=decision.expires)
 
     def list_spendings(self) -> list[Spending]:
-        """What it needs: the approvals, for the run that they are of, and the answer that it goes on with."""
+        """List the decisions that it uses: the approvals, for the run that they are of, and the answer that it
+        continues with.
+        """
         pause, run = self.pause, self.input.run
         needed = self.input.approvals if isinstance(self.verdict, Ask) else ()
         found = [self.build_spending(decision, pause.run if pause else run) for decision in needed]

@@ -1,8 +1,8 @@
 """`fetch`: one document of the web, as text.
 
-It only reads: GET, without cookies, credentials or a proxy, and from public addresses unless others are allowed. What
-comes back is bounded in bytes, in time and in redirects, whatever the server does. A redirect to another host is not
-followed but told: the policy judged the url that was asked for, and must judge that one too.
+It only reads: GET, without cookies, credentials or a proxy, and from public addresses unless others are allowed. The
+response is bounded in bytes, in time and in redirects, whatever the server does. A redirect to another host is not
+followed but reported: the policy judged the requested url, and must judge the new one too.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Fetch(Tool):
 
 @dataclass
 class _Page:
-    """What was received so far."""
+    """The part of a response that was received so far."""
 
     url: httpx2.URL
     trail: list[httpx2.URL] = field(default_factory=list)

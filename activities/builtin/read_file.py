@@ -89,7 +89,7 @@ class _ReadInvocation(Invocation):
 
 
 def _explain_unreadable(status: os.stat_result | None) -> str | None:
-    """Why a path cannot be read as a file; None when it can."""
+    """Explain why a path cannot be read as a file; None when it can."""
     if status is None:
         return "does not exist"
     if stat.S_ISDIR(status.st_mode):

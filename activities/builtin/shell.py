@@ -237,7 +237,7 @@ def _locate_folder(folder: str, workspace: Path) -> str:
 
 
 def _resolve_references(environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables with the values of the worker's own. ValueError for one that the worker does not have."""
+    """Replace references by the values of the worker's variables. ValueError for one that the worker does not have."""
     _check_names(environment)
     _check_names(environment.values())
     if missing := [name for name, source in environment.items() if source not in os.environ]:

@@ -1,6 +1,6 @@
-"""What is made of a call that has run, before its turn hears of it: hooks, shared outputs, the context it leaves.
+"""Finishes a call that has run: applies hooks, shares its outputs and checks its change of the context.
 
-The call has run: nothing here fails it, and a stop that comes now waits. A second attempt does the same again.
+Nothing here fails the call, since it has run, and a stop that comes now waits. A second attempt does the same again.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _build_hook_input(outcome: EndedOutcome, run: LiveRun, bound: BoundCall, mod
 
 
 def _apply_hook_answer(outcome: EndedOutcome, hook_answer: AfterOutcome, outputs: OutputStore) -> ExecutionOutcome:
-    """What was stopped stays stopped; of what it had put out the model reads what hooks leave."""
+    """Apply the answer of hooks. A stopped call stays stopped, and the model reads what hooks leave of its output."""
     text = hook_answer.result
     if isinstance(outcome, Stopped):
         kept = outputs.bound_parts((TextPart(text=text),)) if text is not None else outcome.parts
@@ -171,7 +171,7 @@ def _resolve_change(result: Result, change: ContextChange, context: Context, wor
 
 
 def _resolve_folder(change: ContextChange, folder: str, workspace: Path) -> ContextChange:
-    """With its folder as seen from the workspace, links followed. ValueError when it is none of the workspace."""
+    """Resolve the folder relative to the workspace, links followed. ValueError when it is outside."""
     place = Workspace(workspace).resolve_path(folder)
     if not (workspace / place).is_dir():
         raise ValueError(f"{folder!r} is not a folder")
@@ -179,5 +179,5 @@ def _resolve_folder(change: ContextChange, folder: str, workspace: Path) -> Cont
 
 
 def _add_note(result: Result, change: ContextChange | None, words: str) -> Result:
-    """With a line for the model."""
+    """Add a line for the model."""
     return result.model_copy(update={"context": change, "parts": (*result.parts, TextPart(text=f"[{words}]"))})

@@ -140,7 +140,7 @@ WORKER_SHUTDOWN = "the worker shut down while the call ran; the next one knows w
 
 
 def _find_stop_reason() -> str:
-    """Why the tool is to stop: empty for a stop of the call, or the worker's shutdown.
+    """Explain why the tool is to stop: empty for a stop of the call, or the worker's shutdown.
 
     ApplicationError of type `unfinished` when the server only gave up on this attempt: then the tool goes on.
     """
@@ -182,7 +182,7 @@ async def _end_timed_out(
 def build_tool_outcome(
     tool: asyncio.Task[object], run: LiveRun, stopping: str | None, outputs: OutputStore
 ) -> ExecutionOutcome:
-    """What became of a tool; `stopping` is why it was told to stop, if it was."""
+    """Build the outcome of a tool; `stopping` is the reason why it was told to stop, if it was."""
     partial = outputs.bound_parts(run.build_partial_parts())
     if not tool.done():
         left = "The call did not stop when told to; it may still be running"

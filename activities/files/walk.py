@@ -108,7 +108,7 @@ class Walk:
             yield from self._walk_below(trail, rules)
 
     def _walk_below(self, trail: _Trail, rules: PlacedRules) -> Iterator[WalkEntry]:
-        """With a list as the stack: a deep tree would exceed the recursion limit."""
+        """Walk with a list as the stack: a deep tree would exceed the recursion limit."""
         levels = [self._build_level(trail, rules)]
         while levels and not self._stop.is_set():
             level = levels[-1]
@@ -261,7 +261,7 @@ def _find_kind(mode: int) -> EntryKind:
 
 
 def _find_entry_kind(entry: os.DirEntry[str]) -> EntryKind:
-    """From the folder itself: a stat of each file takes several times as long."""
+    """Read the kind from the folder itself: a stat of each file takes several times as long."""
     if entry.is_file(follow_symlinks=False):
         return "file"
     if entry.is_dir(follow_symlinks=False):

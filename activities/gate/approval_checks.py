@@ -1,4 +1,4 @@
-"""What people said of a call: whether a decision, an answer or a grant covers it, as this worker would run it (S22).
+"""Checks whether a decision, an answer or a grant covers a call, as this worker would run it (S22).
 
 Nothing in an activity's input is taken at its word: a decision must be about this call of this turn, signed where
 approvers have keys, and from people whose word the rule wants.
@@ -179,7 +179,7 @@ class GrantAnswer(NamedTuple):
     rule: str
     actor: Actor
     message: str = ""
-    """For the model, when it refuses."""
+    """The message for the model, when it refuses."""
     grant: str | None = None
     """The turn's grant; None for one that is kept in a file."""
     exact: bool = False

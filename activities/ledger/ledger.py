@@ -1,4 +1,4 @@
-"""What every ledger records and can do, and its two errors.
+"""The interface of every ledger, its records and its two errors.
 
 An effect is one execution of a call that must run once. A ledger has bounded waits and answers from its database alone:
 when that cannot be used, LedgerUnavailable is raised, and the call must not run.

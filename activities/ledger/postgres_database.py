@@ -66,7 +66,7 @@ def is_temporary(error: Exception) -> bool:
 
 
 def describe_error(error: Exception) -> str:
-    """Why a query failed, what to do, and the message of the driver."""
+    """Explain why a query failed and what to do, with the message of the driver."""
     known = next((words for kind, words in _ACTIONS.items() if isinstance(error, kind)), None)
     name, text = type(error).__name__, exception_text(error, 300)
     told = f"{name}: {text}" if text and text != name else name

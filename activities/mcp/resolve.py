@@ -36,7 +36,7 @@ class ResolvedServer:
 
     @property
     def place(self) -> str:
-        """Where the server is, without anything that may be secret."""
+        """The place of the server, without anything that may be secret."""
         if self.url is None:
             return self.secrets.hide(self.words[0])
         parts = urlsplit(self.url)

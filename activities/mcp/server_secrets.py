@@ -1,4 +1,4 @@
-"""Which values in an MCP server's settings are secret, and references to the worker's environment.
+"""Finds the secret values in an MCP server's settings, and fills in references to the worker's environment.
 
 `${NAME}` is the worker's variable of that name, `${NAME:-other}` has a default, `${env:NAME}` is the same as some files
 write it. Secret is what the settings name: the value of every variable that they refer to, except the variables that
@@ -64,7 +64,7 @@ def fill_references(text: str, environment: Mapping[str, str]) -> str:
 
 
 def blank_references(text: str, environment: Mapping[str, str]) -> str:
-    """Keep what the settings themselves say: a space for each reference, its default where the variable is not set."""
+    """Replace each reference by a space, or by its default where the variable is not set."""
     return _REFERENCE.sub(lambda found: " " if found[1] in environment else found[2] or "", text)
 
 
@@ -72,7 +72,7 @@ def blank_references(text: str, environment: Mapping[str, str]) -> str:
 
 
 class GivenSettings(NamedTuple):
-    """What the settings say of one server, with its references as they are written."""
+    """The settings of one server that may hold secrets, with references as they are written."""
 
     words: Sequence[str] = ()
     """The command with its arguments, and the address."""

@@ -123,7 +123,7 @@ class _AskedModel:
 
 @dataclass(frozen=True)
 class _ModelInput:
-    """What a provider is sent."""
+    """The input of a request to a provider."""
 
     messages: Sequence[ModelMessage]
     tools: Sequence[ToolDefinition]

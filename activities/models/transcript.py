@@ -246,7 +246,7 @@ def _describe_arguments(arguments: JsonValue) -> str:
 
 
 def build_tool_definitions(tools: Iterable[Declaration], names: ToolNames) -> list[ToolDefinition]:
-    """Build what a model is told of tools."""
+    """Build the definitions of tools for a model."""
     return [
         ToolDefinition(
             name=names.to_model_name(tool.name),

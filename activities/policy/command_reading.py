@@ -27,7 +27,7 @@ MAX_PASSED_WORDS = 50
 CACHED_LENGTH = 10_000
 """Characters of a command whose analysis is cached."""
 _ELSEWHERE = re.compile(r"(^|[=:,@'\"\s])[/~]|(^|[/=:,])\.\.(/|$)|^-.*(/|\.\.)", re.DOTALL)
-"""In a word: a path that is absolute, in a home or climbing; in an option any path, since it may be all of these."""
+"""A path in a word that is absolute, in a home or climbing; in an option any path, since it may be all of these."""
 _EFFECT_TEXTS: Mapping[Effect, str] = {
     "executes": "may run a program",
     "writes": "writes to a file",
@@ -94,7 +94,7 @@ class CommandReading:
 
     @cached_property
     def extra_effects(self) -> tuple[str, ...]:
-        """What the command does beside running programs, for a person: no rule about programs covers it."""
+        """The effects of the command beside running programs, for a person: no rule about programs covers them."""
         writes = ["it writes to a file"] if self._analysis.writes else []
         sets = ["it sets variables"] if any(program.assignments for program in self.programs) else []
         return (*self.doubts, *writes, *sets)
@@ -109,7 +109,7 @@ class CommandReading:
 
     @cached_property
     def stays_inside(self) -> Truth:
-        """Does it name nothing outside of the folder that it starts in? Links are not resolved."""
+        """Are all paths that it names inside of the folder that it starts in? Links are not resolved."""
         words = [*self._analysis.writes, *(word for program in self.programs for word in _list_inputs(program))]
         if any(word and _ELSEWHERE.search(word) for word in words) or any(map(_may_leave_folder, self.programs)):
             return Truth.NO
@@ -182,7 +182,7 @@ def _analyse_safely(command: str) -> Analysis:
 
 
 def _is_covered(demand: Demand, program: Program) -> bool:
-    """By its own words: inside of `timeout` or `bash -c` it is the same program."""
+    """Compare by the program's own words: inside of `timeout` or `bash -c` it is the same program."""
     if demand.phrases and not any(_is_spelled(phrase, program, demand.anything) for phrase in demand.phrases):
         return False
     if demand.harmless and (None in program.words or not is_harmless(program)):

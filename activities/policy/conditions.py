@@ -1,7 +1,7 @@
-"""Does a rule match a call? Each of its keys becomes a condition, and all of them must hold.
+"""Matches rules with calls: each key of a rule becomes a condition, and all of them must hold.
 
 An allow rule must cover everything that a call names: every path, every url, every program. A deny or ask rule matches
-as soon as it is about one of them. What is unknown counts against the call: an allow rule needs YES, an ask rule takes
+as soon as it is about one of them. An unknown fact counts against the call: an allow rule needs YES, an ask rule takes
 MAYBE for YES, and a deny rule that is MAYBE is reported as such.
 
 Why: docs/decisions/0013-rules-look-at-values.md.

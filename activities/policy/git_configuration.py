@@ -134,7 +134,7 @@ def guard_git_unasked(environment: Mapping[str, str], folder: Path) -> dict[str,
 
 
 def find_git_doubts(command: str, folder: Path, workspace: Path, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Why git may run a program by the configuration of a repository, for a person; empty when it does not."""
+    """Explain why git may run a program by the configuration of a repository, for a person; empty when it does not."""
     programs = CommandReading(command).programs
     gits = [program for program in programs if program.name and re.match(r"git(-|$)", program.name)]
     if not gits:
@@ -271,7 +271,7 @@ class _Setting:
     scope: str
     origin: str
     key: str
-    """In lower case, except between the first and the last dot."""
+    """The key, in lower case except between the first and the last dot."""
     value: str
 
     @property

@@ -274,7 +274,7 @@ def _build_narrow_offers(subject: Subject, call: CandidateCall) -> Iterator[Offe
 
 
 def _build_command_offers(subject: Subject, call: CandidateCall) -> Iterator[Offer]:
-    """For one program its words, for a chain the whole text; then well-known programs with any further words."""
+    """Offer the words of one program or the whole text of a chain; then well-known programs with any further words."""
     always, facts = DecisionAction.PROCEED_ALWAYS, call.rebuilt_facts
     if facts is None or facts.reading is None or subject.sets_variables:
         return

@@ -1,4 +1,4 @@
-"""Mistakes in policy files: rules that can never match, examples that fail, and rules that match too much.
+"""Finds mistakes in policy files: rules that can never match, examples that fail, and rules that match too much.
 
 A rule without effect is worse than none, because somebody relies on it. Only certain cases are errors.
 """
@@ -209,7 +209,7 @@ def _build_arguments(example: Example) -> dict[str, Any]:
 
 
 def explain_phrase_risk(phrase: Phrase) -> str | None:
-    """Why an allow rule with these words may cover more, or less, than it seems to; None when no risk is known."""
+    """Explain why an allow rule with these words may cover more or less than it seems to; None without a known risk."""
     from holdfast.activities.shell.programs.wrappers import list_runner_phrases  # loaded with the parser of commands
 
     any_file = "any-file"

@@ -37,7 +37,7 @@ from holdfast.config.toml_lines import find_lines
 from holdfast.errors import BadInput
 
 WORKSPACE_FILE = Path(".holdfast", "policy.toml")
-"""In the workspace. It may only tighten: anybody who can write there may have written it."""
+"""The policy file of a workspace. It may only tighten: anybody who can write there may have written it."""
 ADMIN_FILE = Path("/etc/holdfast/policy.toml")
 SHIPPED_FILE = Path(__file__).with_name("defaults.toml")
 YOLO_FILE = Path(__file__).with_name("yolo.toml")

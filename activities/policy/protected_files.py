@@ -109,7 +109,7 @@ _PATTERNS = tuple((reason, _compile_names(names)) for reason, names in CODE_FILE
 
 
 def explain_code_file(path: str) -> str | None:
-    """Why a file with this path decides what runs; None when its name is not listed."""
+    """Explain why a file with this path decides what runs; None when its name is not listed."""
     text = f"/{path.strip('/')}/".casefold()
     return next((reason for reason, pattern in _PATTERNS if pattern.search(text)), None)
 
@@ -168,7 +168,7 @@ class ProtectedFiles:
                 yield path, self.explain_protection(path)
 
     def explain_protection(self, path: Path) -> str | None:
-        """Why a file is protected; None when it is not. `path` is absolute, with links resolved or not."""
+        """Explain why a file is protected; None when it is not. `path` is absolute, with links resolved or not."""
         inside = path.is_relative_to(self._root)
         for named, reason in (self.named or {}).items():
             around = inside and self._root.is_relative_to(named)  # a workspace may be in the data folder

@@ -39,7 +39,7 @@ def _wrap_single(value: object) -> object:
     if not isinstance(value, list | tuple):
         raise ValueError("must be text, or an array of texts")
     if not value:
-        raise ValueError("is empty: it would match nothing")
+        raise ValueError("must not be empty: it would match nothing")
     if len(value) > MAX_ALTERNATIVES:
         raise ValueError(f"has over {MAX_ALTERNATIVES:,} entries")
     return value
@@ -113,7 +113,7 @@ def _parse_moment(value: object) -> object:
 
 def _check_filled(value: object) -> object:
     if value == {}:
-        raise ValueError("is empty: it would say nothing")
+        raise ValueError("must not be empty")
     return value
 
 
@@ -183,7 +183,7 @@ class RuleEffect(StrEnum):
 
 
 class Tier(StrEnum):
-    """Where a rule comes from, the strongest first."""
+    """The origin of a rule, the strongest first."""
 
     ADMIN = "admin"
     USER = "user"
@@ -257,9 +257,9 @@ class Rule(Message):
     """Every mode when left out."""
     priority: Annotated[int, Field(strict=True, ge=0, le=999)] = 100
     reason: Reason | None = None
-    """For the person."""
+    """The reason for the person."""
     message: LongText | None = None
-    """For the model, when denying."""
+    """The message for the model, when denying."""
     always_ask: OnlyTrue | None = None
     """No grant applies."""
     role: ShortName | None = None

@@ -143,10 +143,10 @@ class SavedGrants:
     """No warning for a file."""
 
     async def refresh(self) -> None:
-        """Nothing: the file is checked at every use."""
+        """Do nothing: the file is checked at every use."""
 
     async def disconnect(self) -> None:
-        """Nothing: no connection is held."""
+        """Do nothing: no connection is held."""
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -230,7 +230,7 @@ def _check_sound(loaded: LoadedFile) -> LoadedFile:
 
 
 def _is_as_good(there: Rule, rule: Rule) -> bool:
-    """Does it say the same, and at least as long?"""
+    """Has `there` the same conditions and decision as `rule`, and does it last at least as long?"""
     lasts = there.expires is None or there.expires == rule.expires
     return lasts and there.decision is rule.decision and _dump_conditions(there) == _dump_conditions(rule)
 

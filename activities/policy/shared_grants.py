@@ -108,7 +108,7 @@ class SharedGrants:
 
     @property
     def problem(self) -> str | None:
-        """Why only refusals apply; None when all is in order."""
+        """The reason why only refusals apply; None when all is in order."""
         return self._unread or self._broken
 
     @property

@@ -39,25 +39,25 @@ READ_SECONDS = 5.0
 """How long output is read after the end of a command, while a process that cannot be found holds the pipe open."""
 _WITHHELD_NAMES = set(MODEL_KEYS)
 _KILL_THREADS = ThreadPoolExecutor(4, "holdfast-processes")
-"""Apart from the default threads of the event loop: a stop must not wait behind slow files."""
+"""Not the default threads of the event loop: a stop must not wait behind slow files."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """What to run, where, and for how long."""
+    """A command: its words, its folder, its environment and its time limit."""
 
     words: Sequence[str]
     directory: Path
     seconds: float
     environment: Mapping[str, str] = field(default_factory=dict)
-    """All of it: nothing else is inherited."""
+    """The whole environment: nothing else is inherited."""
     input: bytes = b""
     follow: bool = False
     """The words report the final folder of the shell (`supervision.run_protocol`). Only a supervisor reads that."""
 
 
 class ProbeResult(NamedTuple):
-    """How a probe ended, and what it printed."""
+    """The exit code and the output of a probe."""
 
     code: int
     output: str
@@ -65,7 +65,7 @@ class ProbeResult(NamedTuple):
 
 
 def withhold_variables(*names: str) -> None:
-    """From now on, no command of this process inherits these variables."""
+    """Keep these variables from all further commands of this process."""
     _WITHHELD_NAMES.update(names)
 
 

@@ -64,7 +64,7 @@ class OutputStore:
         self.limit = limit
         self.max_bytes = max_bytes
         self.shared_outputs: SharedOutputs | None = None
-        """Where workers of other hosts read outputs; None outside of a worker."""
+        """The store in which workers of other hosts read outputs; None outside of a worker."""
 
     def save(self, text: str) -> str:
         """Keep a text; the path of its file, or an empty text when it could not be kept."""

@@ -37,7 +37,7 @@ class InvalidArguments(ValueError):
 
 
 class Schema(Protocol):
-    """What arguments must look like."""
+    """The schema of a tool's arguments."""
 
     def check(self, arguments: JsonValue) -> CheckedArguments:
         """Check arguments; InvalidArguments when they do not fit."""

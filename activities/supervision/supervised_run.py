@@ -1,4 +1,4 @@
-"""A run as a worker sees it: its state, the output of its command, how it ended, and stopping it.
+"""A run, for the worker: its state, the output of its command, how it ended, and stopping it.
 
 Any number of workers may read one run at a time. Whoever reads or waits also renews the lease.
 """
@@ -60,7 +60,7 @@ class RunRecord(Data):
     command: int = 0
     started: float = 0.0
     owner: CommandOwner | None = None
-    """For a background command only."""
+    """The owner of a background command; None for any other."""
 
 
 class RunEnd(Data):

@@ -137,7 +137,7 @@ def _run_command(
 
 
 def classify_end(why: str, code: int | None, failure: str, report: bytes | None) -> tuple[str, int | None, str]:
-    """Why the command is over, its exit code (negative for a signal), and the error in starting it.
+    """Classify the end of the command: the reason, its exit code (negative for a signal), and the error in starting it.
 
     `report` is that of a sandbox, None without one. bubblewrap reports nothing for a command that it could not start,
     and a signal like a shell does, by a code above 128.

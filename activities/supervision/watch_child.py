@@ -94,7 +94,7 @@ class OutputBuffer:
 
 
 def find_end_reason(*, ended: bool, stop_requested: bool, late: bool, alone: bool) -> str | None:
-    """Why the command is over, None when it is not. Its own end takes precedence."""
+    """Find why the command has ended or must end; None when it goes on. Its own end takes precedence."""
     if ended:
         return "exited"
     if stop_requested:

@@ -1,8 +1,8 @@
 """HTTP to authorization servers: bounded answers in bounded time, and nothing unencrypted.
 
-MCP servers, that is strangers, name the authorization servers. So an address is used only if it is encrypted, or if the
-user reaches the MCP server itself unencrypted, on the same host or on this machine. And a public server cannot send us
-to a private address, unless the user has named that.
+MCP servers, which are not trusted, name the authorization servers. So an address is used only if it is encrypted, or if
+the user reaches the MCP server itself unencrypted, on the same host or on this machine. And a public server cannot send
+us to a private address, unless the user has named that.
 """
 
 from __future__ import annotations

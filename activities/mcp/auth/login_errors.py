@@ -1,4 +1,6 @@
-"""Why there is no token, without secrets. Messages of the `mcp` package may repeat whatever a server answered."""
+"""Explains why there is no token, without secrets. Messages of the `mcp` package may repeat whatever a server
+answered.
+"""
 
 from __future__ import annotations
 

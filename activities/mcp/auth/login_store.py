@@ -62,7 +62,7 @@ class Login(Data):
     instead: bool = False
     """The token replaced one that the server had rejected."""
     refused: str | None = None
-    """Why it was not renewed, and never will be."""
+    """The reason why it was not renewed, and never will be."""
     wanted: str | None = None
     """Scopes that the server has required since: the next login asks for them too."""
 
@@ -96,7 +96,7 @@ class LoginChange(Protocol):
 
 
 class LoginStore(Protocol):
-    """Where logins are stored. Every method raises HoldfastError when the store cannot be used."""
+    """A store of logins. Every method raises HoldfastError when the store cannot be used."""
 
     async def list_names(self) -> list[str]:
         """List the servers that have logins."""

@@ -81,9 +81,9 @@ class Connection:
         self.gone = asyncio.Event()
         self.reason = ""
         self.broken = False
-        """It ended without being closed."""
+        """Whether it ended without being closed."""
         self.calls = 0
-        """How many requests are under way."""
+        """The number of open requests."""
         self.eliciting = ElicitationHandler(name, resolved.secrets)
         self._resolved = resolved
         self._on_change = on_change

@@ -109,7 +109,7 @@ def is_wanted(definition: Definition, settings: McpServerSettings) -> bool:
 
 
 class EffectJudgement(NamedTuple):
-    """What repeating a tool's calls would do, and who says so."""
+    """The effect of repeating a tool's calls, and its source."""
 
     effect: Effect
     because: str

@@ -119,7 +119,7 @@ def _flatten_value(value: JsonValue) -> JsonValue:
 
 
 class CallCarryover(Data):
-    """A call that ended with questions: what it needs to go on."""
+    """The state that a call needs to continue after it ended with questions."""
 
     state: str | None = None
     requests: dict[str, dict[str, Any]] = Field(default_factory=dict)

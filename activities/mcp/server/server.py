@@ -1,4 +1,4 @@
-"""A server as a worker has it: kept connected, listed again when its tools change, reconnected when it is lost.
+"""One MCP server of a worker: kept connected, listed again when its tools change, reconnected when it is lost.
 
 One task looks after it. A server that is down gives its own calls a clear error and affects no others.
 """

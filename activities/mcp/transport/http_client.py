@@ -137,7 +137,7 @@ class Address:
 
 
 def _find_new_address(response: httpx2.Response) -> httpx2.URL | None:
-    """Where to send a redirected request: to the same server, or to its https address."""
+    """Find the target of a redirect: the same server, or its https address."""
     following = response.next_request
     if following is None or following.method != response.request.method:
         return None

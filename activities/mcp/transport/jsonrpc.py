@@ -141,7 +141,7 @@ def _is_fitting(result: dict[str, Any], version: str) -> bool:
 
 
 def _find_problem(result: dict[str, Any], version: str) -> str | None:
-    """What is wrong with a list of tools, by the schema of its version and by the package's model."""
+    """Find what is wrong with a list of tools, by the schema of its version and by the package's model."""
     try:
         validate_server_result("tools/list", version, result)
         for tool in result["tools"]:
@@ -157,9 +157,9 @@ def _format_tool(tool: Any, place: int) -> str:
 
 
 TIME_SHARE = 0.2
-"""Of the time that one server may take, in the long run."""
+"""The share of the event loop's time that one server may take, in the long run."""
 BURST_SECONDS = 0.5
-"""Seconds that it may take before it has to wait."""
+"""Seconds that one server may take before it has to wait."""
 MESSAGE_SECONDS = 0.0002
 """The approximate cost of handling a message."""
 

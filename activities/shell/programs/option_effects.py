@@ -48,7 +48,7 @@ class _OptionEntry:
     values: int
     """Further words that it takes when its own word holds no value."""
     takes_rest: bool
-    """In a word of combined letters, the rest is its value."""
+    """The rest of a word of combined letters is its value."""
 
 
 @dataclass(frozen=True)

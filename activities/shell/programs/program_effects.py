@@ -71,7 +71,7 @@ def is_harmless(program: Program) -> bool:
 
 
 def explain_destructive(program: Program) -> str | None:
-    """Why a program may destroy what cannot be restored; None when no table says so."""
+    """Explain why a program may destroy what cannot be restored; None when no table says so."""
     name = program.known_name or ""
     if name.startswith("mkfs"):
         return WIPES.reason
@@ -91,7 +91,7 @@ def explain_destructive(program: Program) -> str | None:
 
 
 def explain_destructive_write(target: str | None) -> str | None:
-    """Why writing this file by a redirection destroys something; None when it does not."""
+    """Explain why writing this file by a redirection destroys something; None when it does not."""
     return "it writes to a device" if target is not None and _DEVICE.fullmatch(target) else None
 
 

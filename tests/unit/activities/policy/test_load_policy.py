@@ -58,7 +58,7 @@ WRONG: dict[str, tuple[str, int, str]] = {
     "a tool with a command": (DENY + 'tool = "shell(rm)"', 3, 'say `tool = "shell"` and `command = "rm"` instead'),
     "a tool of others": (DENY + 'tool = "Bash(rm:*)"', 3, "can never match: no tool can be called 'Bash(rm:)'"),
     "a tool with a space": (DENY + 'tool = ["read_file", "shell rm"]', 3, "no tool can be called 'shell rm'"),
-    "an empty list": (DENY + "tool = []", 3, "`rule.1.tool` is empty: it would match nothing"),
+    "an empty list": (DENY + "tool = []", 3, "`rule.1.tool` must not be empty: it would match nothing"),
     "an empty text": (DENY + "tool = ' '", 3, "is empty"),
     "no modes": (DENY + "anything = true\nmodes = []", 4, "`rule.1.modes` is empty"),
     "a mode": (
