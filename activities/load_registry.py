@@ -113,8 +113,8 @@ def check_tools(settings: Settings) -> Iterator[Finding]:
     servers = McpServers(settings.mcp, settings.mcp_tools_folder)
     registry = load_registry(settings, outputs, (), servers)
     yield ok(f"{len(registry.entries)} can be used")
-    told = {refusal.source for refusal in servers.refusals}
-    wrong = [one for one in registry.problems if one.source not in told]
+    reported = {refusal.source for refusal in servers.refusals}
+    wrong = [one for one in registry.problems if one.source not in reported]
     do = "correct it, or leave it out of the settings; `holdfast tools list` shows all"
     for one in wrong[:MAX_PROBLEMS]:
         yield warning(f"not available, from {one.source}: {shorten_text(one.reason, 500)}", do)

@@ -227,8 +227,8 @@ def _resolve_redirect(url: httpx2.URL, location: str, rules: AddressRules) -> ht
     except (httpx2.InvalidURL, ValueError) as error:
         raise ToolFailure("bad_redirect", f"{_format_url(url)} leads to a url that is not followed: {error}") from error
     if not _is_same_place(url, target):
-        told = f"{_format_url(url)} leads elsewhere, and this is not followed. Fetch it if you need it: "
-        raise ToolFailure("redirected_elsewhere", told + shorten_text(str(target), TARGET_LIMIT))
+        note = f"{_format_url(url)} leads elsewhere, and this is not followed. Fetch it if you need it: "
+        raise ToolFailure("redirected_elsewhere", note + shorten_text(str(target), TARGET_LIMIT))
     return target
 
 

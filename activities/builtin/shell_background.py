@@ -256,8 +256,8 @@ def _build_result(
         lines.append(f"[there is more: go on with start {begin + end}]")
     elif ended is None:
         lines.append(f"[what comes next is read with start {max(begin, size)}]")
-    said = CommandState(handle=handle, running=state == "running")
-    return Result(parts=(TextPart(text="\n".join(lines)),), command=said)
+    command = CommandState(handle=handle, running=state == "running")
+    return Result(parts=(TextPart(text="\n".join(lines)),), command=command)
 
 
 def _decode_output(data: bytes, *, is_whole: bool) -> tuple[str, int]:

@@ -85,8 +85,8 @@ def _apply_hook_answer(outcome: EndedOutcome, hook_answer: AfterOutcome, outputs
     """Apply the answer of hooks. A stopped call stays stopped, and the model reads what hooks leave of its output."""
     text = hook_answer.result
     if isinstance(outcome, Stopped):
-        kept = outputs.bound_parts((TextPart(text=text),)) if text is not None else outcome.parts
-        return outcome.model_copy(update={"parts": () if hook_answer.failed else kept})
+        parts = outputs.bound_parts((TextPart(text=text),)) if text is not None else outcome.parts
+        return outcome.model_copy(update={"parts": () if hook_answer.failed else parts})
     if hook_answer.failed:
         return Failed(error=CallError(type=WITHHELD_TYPE, message=hook_answer.failed), stop_turn=hook_answer.stop_turn)
     left = outcome.model_copy(update={"stop_turn": hook_answer.stop_turn})

@@ -170,17 +170,17 @@ class Walk:
 
 def list_ignored(workspace: Workspace, folder: str) -> set[str]:
     """The names in a folder that git ignores, as `Workspace.list_names` has them; none when the folder is ignored."""
-    kept: set[str] = set()
+    listed: set[str] = set()
 
     def skip_folder(path: str) -> bool:
-        kept.add(path.rpartition("/")[2])
+        listed.add(path.rpartition("/")[2])
         return False
 
     walk = Walk(workspace, folder, enter=skip_folder)
-    kept.update(entry.name for entry in walk.list_entries())
+    listed.update(entry.name for entry in walk.list_entries())
     if walk.start_ignored:
         return set()
-    return {name.removesuffix("/") for name in workspace.list_names(folder)} - {format_name(name) for name in kept}
+    return {name.removesuffix("/") for name in workspace.list_names(folder)} - {format_name(name) for name in listed}
 
 
 @dataclass

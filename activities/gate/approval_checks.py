@@ -191,8 +191,8 @@ def find_grant_answer(
 ) -> GrantAnswer | None:
     """The answer of the turn's grants, else of the saved ones. A refusal of either comes before an allowance."""
     own = find_covering_grant(grants, call, digest, now)
-    kept = saved.find_covering(call, now) if saved else None
-    answers = [*([_answer_from_grant(own)] if own else []), *([_answer_from_saved(kept)] if kept else [])]
+    saved_rule = saved.find_covering(call, now) if saved else None
+    answers = [*([_answer_from_grant(own)] if own else []), *([_answer_from_saved(saved_rule)] if saved_rule else [])]
     return min(answers, key=lambda answer: answer.allows, default=None)
 
 

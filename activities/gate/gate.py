@@ -197,8 +197,8 @@ class Gate:
 
     def _is_bound_to_host(self, tool: Declaration) -> bool:
         """Do its calls live on this host?"""
-        kept = self._keeps_once and tool.effect is Effect.ONCE and tool.traits.task_queue is None
-        return kept or tool.traits.on_host
+        is_local_once = self._keeps_once and tool.effect is Effect.ONCE and tool.traits.task_queue is None
+        return is_local_once or tool.traits.on_host
 
     # Decisions of people
 

@@ -37,6 +37,7 @@ class HookDecorator:
     @overload
     def __call__(
         self,
+        /,
         *,
         tools: tuple[str, ...] | list[str] = ("*",),
         timeout_seconds: float = 10,

@@ -150,8 +150,8 @@ class HookCall(Data):
 
     def encode(self) -> bytes:
         """The call as JSON, for a command. ValueError for arguments that JSON cannot represent."""
-        told = self.model_dump(mode="json") | {"workspace": drop_surrogates(str(self.workspace))}
-        return json.dumps(told, ensure_ascii=False, allow_nan=False).encode()
+        fields = self.model_dump(mode="json") | {"workspace": drop_surrogates(str(self.workspace))}
+        return json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()
 
 
 class BeforeTool(HookCall):

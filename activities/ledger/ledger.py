@@ -87,10 +87,10 @@ def encode_intent(key: EffectKey, *, host: str, tool: str) -> str:
 
 def read_entry(intent: str, started_at: datetime, ended_at: datetime | None, result: str | None) -> LedgerEntry:
     """The entry in these stored fields. ValueError when they are damaged."""
-    said = json.loads(intent)
-    if not isinstance(said, dict) or (ended_at is None) != (result is None):
+    fields = json.loads(intent)
+    if not isinstance(fields, dict) or (ended_at is None) != (result is None):
         raise ValueError("not an entry")
-    body = {"key": said, "tool": said.get("tool"), "host": said.get("host"), "started_at": started_at}
+    body = {"key": fields, "tool": fields.get("tool"), "host": fields.get("host"), "started_at": started_at}
     return LedgerEntry.model_validate({**body, "ended_at": ended_at, "result": result})
 
 
@@ -168,11 +168,11 @@ def check_result(result: str) -> None:
         raise LedgerRefused(f"the result takes {size:,} bytes, and the ledger keeps {RESULT_LIMIT:,}: cut it first")
 
 
-def check_kept(key: EffectKey, kept: str | None, result: str) -> None:
+def check_recorded(key: EffectKey, recorded: str | None, result: str) -> None:
     """Handle a result that was not written: LedgerRefused without an intent (None), else a warning if they differ."""
-    if kept is None:
+    if recorded is None:
         raise LedgerRefused(f"no intent is recorded for {str(key)!r}, so its result is not: intend it first")
-    if kept != result:
+    if recorded != result:
         logger.warning("The ledger keeps the first result of %s; a different one was not written", key)
 
 

@@ -145,8 +145,8 @@ def _list_modes(rule: Rule) -> frozenset[str]:
 
 
 def _digest_conditions(rule: Rule) -> str:
-    said = rule.model_dump(mode="json", include={*CONDITION_KEYS, "anything"}, exclude_none=True)
-    return digest_canonical(said)
+    conditions = rule.model_dump(mode="json", include={*CONDITION_KEYS, "anything"}, exclude_none=True)
+    return digest_canonical(conditions)
 
 
 def _describe_shadowing(earlier: Rule, rules: Sequence[Rule]) -> str:

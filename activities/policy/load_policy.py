@@ -87,9 +87,9 @@ def load_policy(sources: Iterable[PolicySource]) -> Policy:
 def build_policy(loaded: Iterable[LoadedFile]) -> Policy:
     """The policy of these files. BadInput when one of them has problems."""
     files = list(loaded)
-    told = [format_problems(one.document.content.file, one.problems) for one in files if one.problems]
-    if told:
-        raise BadInput("\n".join(told))
+    problems = [format_problems(one.document.content.file, one.problems) for one in files if one.problems]
+    if problems:
+        raise BadInput("\n".join(problems))
     return Policy(entry for one in files for entry in one.entries)
 
 

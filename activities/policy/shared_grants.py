@@ -152,10 +152,10 @@ class SharedGrants:
                 if there is not None:
                     return there
                 name = rule.name or ""
-                kept = self._seals.seal(text, _format_seal_name(name))
-                if sum(len(row.sealed) for row in rows.values()) + len(kept) > FILE_LIMIT:
+                sealed = self._seals.seal(text, _format_seal_name(name))
+                if sum(len(row.sealed) for row in rows.values()) + len(sealed) > FILE_LIMIT:
                     raise BadInput(f"{escape_controls(self.location)} is full: revoke grants that nobody needs")
-                await connection.execute("INSERT INTO holdfast_grants (name, rule) VALUES ($1, $2)", name, kept)
+                await connection.execute("INSERT INTO holdfast_grants (name, rule) VALUES ($1, $2)", name, sealed)
                 return name
 
         return await self._apply_change(add_row)
@@ -202,8 +202,8 @@ class SharedGrants:
         rows = self._read_rows({row["name"]: row["rule"] for row in await connection.fetch(_ROWS_QUERY)})
         for name, row in rows.items():
             if row.rule and not self._seals.is_current(row.sealed):
-                kept = self._seals.seal(format_rule(row.rule), _format_seal_name(name))
-                await connection.execute("UPDATE holdfast_grants SET rule = $2 WHERE name = $1", name, kept)
+                sealed = self._seals.seal(format_rule(row.rule), _format_seal_name(name))
+                await connection.execute("UPDATE holdfast_grants SET rule = $2 WHERE name = $1", name, sealed)
         return rows
 
     async def _check_size(self, stamp: Any) -> None:
@@ -252,8 +252,8 @@ class SharedGrants:
         """Decrypt and parse rows; unchanged ones are taken from the last time."""
         before = self._rows
         return {
-            name: before[name] if name in before and before[name].sealed == kept else self._read_row(name, kept)
-            for name, kept in found.items()
+            name: before[name] if name in before and before[name].sealed == sealed else self._read_row(name, sealed)
+            for name, sealed in found.items()
         }
 
     def _read_row(self, name: str, sealed: str) -> _GrantRow:

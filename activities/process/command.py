@@ -80,8 +80,10 @@ def build_environment(added: Mapping[str, str], *, inherit: bool = True) -> dict
     Without `inherit`, only the usual ones of the worker.
     """
     names = [name for name in os.environ if not is_withheld(name)]
-    kept = {name: os.environ[name] for name in names if inherit or name in USUAL_VARIABLES or name.startswith("LC_")}
-    return {**kept, "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", **added}
+    inherited = {
+        name: os.environ[name] for name in names if inherit or name in USUAL_VARIABLES or name.startswith("LC_")
+    }
+    return {**inherited, "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", **added}
 
 
 async def run_command(
@@ -207,16 +209,16 @@ async def _signal_until_gone(group: int, key: str, number: signal.Signals, secon
 
     SIGKILL is also sent to processes that appear meanwhile. SIGTERM is not: they may be how a command cleans up.
     """
-    told: set[int] = set()
+    signalled: set[int] = set()
     deadline = time.monotonic() + seconds
     loop = asyncio.get_running_loop()
     while members := await loop.run_in_executor(_KILL_THREADS, _list_members, group, key):
         if time.monotonic() > deadline:
             return False
-        for pid in members - told if number == signal.SIGKILL or not told else ():
+        for pid in members - signalled if number == signal.SIGKILL or not signalled else ():
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
-        told |= members
+        signalled |= members
         await asyncio.sleep(POLL_SECONDS)
     return True
 

@@ -140,8 +140,8 @@ class JsonSchema:
 def _join_problems(problems: Iterable[str], parameters: Mapping[str, JsonValue]) -> str:
     found = list(dict.fromkeys(problems))
     more = f"; and {len(found) - PROBLEMS_SHOWN} more" if len(found) > PROBLEMS_SHOWN else ""
-    told = f"{'; '.join(found[:PROBLEMS_SHOWN])}{more}"
-    return f"{told}{'' if told.endswith('?') else '.'} Its parameters: {_format_signature(parameters)}."
+    message = f"{'; '.join(found[:PROBLEMS_SHOWN])}{more}"
+    return f"{message}{'' if message.endswith('?') else '.'} Its parameters: {_format_signature(parameters)}."
 
 
 def _format_signature(parameters: Mapping[str, JsonValue]) -> str:

@@ -82,8 +82,8 @@ class ErrorOutput:
 
     def build_parts(self) -> tuple[TextPart, ...]:
         """The parts of a failure; none without output."""
-        said = strip_controls(self._tail.text).strip()
-        return (TextPart(text=f"On standard error:\n{said}"),) if said else ()
+        text = strip_controls(self._tail.text).strip()
+        return (TextPart(text=f"On standard error:\n{text}"),) if text else ()
 
 
 async def call_command(command: Command, run: Run, outputs: OutputStore, *, errors_apart: bool = False) -> Result:

@@ -74,8 +74,10 @@ class AuthorizationTransport(httpx2.AsyncBaseTransport):
                     raise NotAuthorized(f"{format_address(request.url)} answered with over {BODY_LIMIT:,} bytes")
         finally:
             await response.aclose()
-        kept = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in _DROPPED_HEADERS]
-        return httpx2.Response(response.status_code, headers=kept, content=bytes(body))
+        headers = [
+            (name, value) for name, value in response.headers.multi_items() if name.lower() not in _DROPPED_HEADERS
+        ]
+        return httpx2.Response(response.status_code, headers=headers, content=bytes(body))
 
     async def _send_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request with a time limit: those of the `mcp` package have none."""

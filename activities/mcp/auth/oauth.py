@@ -92,8 +92,8 @@ async def refresh_login(login: Login, request: LoginRequest) -> Login:
             await provider.refresh_tokens(login, client)
     except Exception as error:
         raise explain_refusal(error) from None
-    kept = _build_login(provider.context, request)
-    return kept.model_copy(update={"issuer": login.issuer, "resource": login.resource, "wanted": login.wanted})
+    renewed = _build_login(provider.context, request)
+    return renewed.model_copy(update={"issuer": login.issuer, "resource": login.resource, "wanted": login.wanted})
 
 
 async def _run_provider(provider: _CodeProvider | _CredentialsProvider, request: LoginRequest) -> Login:

@@ -80,8 +80,8 @@ class SharedLogins:
 
     async def read_stamp(self, name: str) -> object | None:
         """Return a value that changes with the row."""
-        kept = await self._read_cached(check_server_name(name))
-        return None if kept is None else hashlib.sha256(kept.encode("utf-8", "replace")).hexdigest()
+        sealed = await self._read_cached(check_server_name(name))
+        return None if sealed is None else hashlib.sha256(sealed.encode("utf-8", "replace")).hexdigest()
 
     async def read(self, name: str) -> Login | None:
         """Read the row of a server."""
@@ -91,9 +91,9 @@ class SharedLogins:
     async def open_change(self, name: str) -> AsyncIterator[LoginChange]:
         """Hold the row for the block."""
         holder = uuid4().hex
-        kept = await self._take_row(check_server_name(name), holder)
+        sealed = await self._take_row(check_server_name(name), holder)
         try:
-            yield _RowChange(self, name, holder, kept)
+            yield _RowChange(self, name, holder, sealed)
         finally:
             with suppress(LedgerUnavailable):  # the mark expires
                 await self._writing_database.run_query(lambda connection: connection.execute(_EMPTY, name, holder))
@@ -103,17 +103,17 @@ class SharedLogins:
     async def remove(self, name: str) -> bool:
         """Remove the row of a server."""
         holder = uuid4().hex
-        kept = await self._take_row(check_server_name(name), holder)
+        sealed = await self._take_row(check_server_name(name), holder)
         await self._writing_database.run_query(lambda connection: connection.execute(_REMOVE, name, holder))
         self._seen.pop(name, None)
-        return kept is not None
+        return sealed is not None
 
     async def write(self, name: str, holder: str, login: Login) -> None:
         """Write a login that is held. HoldfastError when it is held no longer."""
-        kept = self._seals.seal(login.model_dump_json(exclude_none=True), _describe_row(name))
+        sealed = self._seals.seal(login.model_dump_json(exclude_none=True), _describe_row(name))
 
         async def update_row(connection: Connection) -> str:
-            done: str = await connection.execute(_WRITE, name, holder, kept, HOLD_TIME)
+            done: str = await connection.execute(_WRITE, name, holder, sealed, HOLD_TIME)
             return done
 
         if await self._writing_database.run_query(update_row) != "UPDATE 1":
@@ -138,13 +138,13 @@ class SharedLogins:
         return open_database(self._setting, answer_seconds=CHANGE_SECONDS)
 
     async def _read_cached(self, name: str) -> str | None:
-        until, kept = self._seen.get(name, (0.0, None))
+        until, sealed = self._seen.get(name, (0.0, None))
         if time.monotonic() >= until:
-            kept = await self._fetch_row(name)
-            self._seen[name] = (time.monotonic() + FRESH_SECONDS, kept)
-        if isinstance(kept, HoldfastError):
-            raise type(kept)(str(kept))
-        return kept
+            sealed = await self._fetch_row(name)
+            self._seen[name] = (time.monotonic() + FRESH_SECONDS, sealed)
+        if isinstance(sealed, HoldfastError):
+            raise type(sealed)(str(sealed))
+        return sealed
 
     async def _fetch_row(self, name: str) -> str | HoldfastError | None:
         async def select_row(connection: Connection) -> Any:
@@ -170,14 +170,14 @@ class SharedLogins:
         found: str | None = row["login"]
         return found
 
-    def unseal_login(self, name: str, kept: str | None) -> Login | None:
+    def unseal_login(self, name: str, sealed: str | None) -> Login | None:
         """Decrypt the login of a row. NotAuthorized when it is unusable."""
-        if kept is None:
+        if sealed is None:
             return None
         try:
-            if len(kept) > SIZE_LIMIT:
+            if len(sealed) > SIZE_LIMIT:
                 raise BadInput("it is damaged")
-            return Login.model_validate_json(self._seals.open(kept, _describe_row(name)))
+            return Login.model_validate_json(self._seals.open(sealed, _describe_row(name)))
         except ValidationError:
             why = "it is damaged"
         except BadInput as error:
@@ -189,14 +189,14 @@ class SharedLogins:
 class _RowChange:
     """A row that is held."""
 
-    def __init__(self, logins: SharedLogins, name: str, holder: str, kept: str | None) -> None:
+    def __init__(self, logins: SharedLogins, name: str, holder: str, sealed: str | None) -> None:
         self._logins = logins
         self._name = name
         self._holder = holder
-        self._kept = kept
+        self._sealed = sealed
 
     async def read(self) -> Login | None:
-        return self._logins.unseal_login(self._name, self._kept)
+        return self._logins.unseal_login(self._name, self._sealed)
 
     async def write(self, login: Login) -> None:
         await self._logins.write(self._name, self._holder, login)

@@ -47,8 +47,8 @@ def explain_status(response: httpx2.Response, request_id: int | str | None, *, h
 def _describe_status(response: httpx2.Response) -> str:
     status, place = response.status_code, response.next_request.url if response.next_request else None
     if place is not None:
-        told = f"{place.scheme}://{place.host}{f':{place.port}' if place.port else ''}{place.path}"
-        return f"it redirects to {told} (HTTP status {status}): if the server is there, make that its `url`"
+        address = f"{place.scheme}://{place.host}{f':{place.port}' if place.port else ''}{place.path}"
+        return f"it redirects to {address} (HTTP status {status}): if the server is there, make that its `url`"
     nothing = " (check the path of its `url`: many servers are at /mcp)" if status == 404 else ""
     return f"it answered with HTTP status {status}{nothing}"
 

@@ -12,8 +12,8 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from holdfast.errors import BadInput
 from holdfast.util.files import write_whole
@@ -29,7 +29,7 @@ class UnfitFile(Exception):
 
 
 @contextmanager
-def open_regular_file(file: Path, *, follow: bool = True) -> Iterator[BinaryIO]:
+def open_regular_file(file: Path, *, follow: bool = True) -> Iterator[BufferedReader]:
     """Open a file for reading. UnfitFile for a folder, a pipe or a device, OSError as the system raises it.
 
     Without `follow`, a symbolic link is an OSError.

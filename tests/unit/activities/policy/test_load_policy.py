@@ -60,7 +60,7 @@ WRONG: dict[str, tuple[str, int, str]] = {
     "a tool with a space": (DENY + 'tool = ["read_file", "shell rm"]', 3, "no tool can be called 'shell rm'"),
     "an empty list": (DENY + "tool = []", 3, "`rule.1.tool` must not be empty: it would match nothing"),
     "an empty text": (DENY + "tool = ' '", 3, "is empty"),
-    "no modes": (DENY + "anything = true\nmodes = []", 4, "`rule.1.modes` is empty"),
+    "no modes": (DENY + "anything = true\nmodes = []", 4, "`rule.1.modes` must not be empty"),
     "a mode": (
         DENY + "anything = true\nmodes = 'plann'",
         4,
@@ -82,7 +82,7 @@ WRONG: dict[str, tuple[str, int, str]] = {
     "a variable": (DENY + "command = 'a $X'", 3, "has a `$` that is not its last word"),
     "an open quote": (DENY + 'command = "a \'b"', 3, "has a quote or a backslash without its partner"),
     "no program": (DENY + "command = '$'", 3, "names no program"),
-    "no arguments": (DENY + "arguments = {}", 3, "`rule.1.arguments` is empty"),
+    "no arguments": (DENY + "arguments = {}", 3, "`rule.1.arguments` must not be empty"),
     "a date": (DENY + "arguments = { a = 1979-05-27 }", 3, "holds a date or time"),
     "no number": (DENY + "arguments = { a = [nan] }", 3, "holds a number that JSON cannot say"),
     "a pattern": (DENY + "patterns = { a = '(' }", 3, "'a' is not a regular expression that can be used"),
