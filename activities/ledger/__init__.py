@@ -9,4 +9,5 @@ docs/decisions/0008-ledger.md.
     sqlite.py    the file of one host               sqlite_file.py        how it is created and opened
     postgres.py  the database that hosts share      postgres_database.py  connections, tables, retries
     open.py      opens the one that the settings name
+    sealed_table.py  further tables of that database, encrypted: saved grants, logins
 """
