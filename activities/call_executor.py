@@ -126,9 +126,9 @@ class CallExecutor:
             try:
                 found = await run_with_heartbeats(self._turn_starts.find(info.workflow_id, info.workflow_run_id))
             except RPCError as error:
-                raise build_unfinished(f"the server did not say how the turn was started: {error.message}") from error
+                raise build_unfinished(f"the server did not return the start of the turn: {error.message}") from error
             except HoldfastError as error:
-                raise build_unfinished(f"nobody can tell now how the turn was started: {error}") from error
+                raise build_unfinished(f"the start of the turn cannot be read now: {error}") from error
         return found or TurnStart(tools=input.tools, confirm=input.confirm)
 
     def _is_covered(self, input: ExecuteInput, verdict: Verdict, key: EffectKey) -> bool:
@@ -144,7 +144,9 @@ class CallExecutor:
         An answer must be a person's, and every decision is for one execution: that is recorded before it runs.
         """
         if execution.pause and not self._is_answered(execution, execution.pause):
-            return execution.ask_again("The answer that the turn gives is not what a person said to this question.")
+            return execution.ask_again(
+                "The answer in the turn's input is not the one that a person gave to this question."
+            )
         spent = await self._effect_runner.record_spendings(execution.list_spendings(), first=execution.first)
         return execution.explain_spent(spent) if isinstance(spent, Spending) else spent
 
@@ -257,20 +259,20 @@ class _Execution(NamedTuple):
         return list(dict.fromkeys([*found, self.build_spending(answer, run)] if answer else found))
 
     def explain_spent(self, spent: Spending) -> ExecutionOutcome:
-        """The outcome when another execution has spent one of these decisions before: the person is asked again."""
+        """Build the outcome when another execution has used one of these decisions: the person is asked again."""
         when = f"{spent.spent_at:%Y-%m-%d %H:%M:%S} UTC" if spent.spent_at else "an earlier time"
         answer = self.pause.answer.decision if self.pause and self.pause.answer else None
         if answer and spent.decision == digest_decision(answer):
-            return self.ask_again(f"The answer let another execution go on, at {when}: it counts once.")
+            return self.ask_again(f"The answer was used by another execution, at {when}, and counts once.")
         words = f"Its approval let another execution run, at {when}, and counts once: decide again."
-        assert isinstance(self.verdict, Ask), "only what was asked about is let run by decisions"
+        assert isinstance(self.verdict, Ask), "decisions are needed only for calls that were asked about"
         shown = self.verdict.confirmation
         reason = f"{words} {shown.reason}" if shown.reason else words
         asked = shown.model_copy(update={"reason": reason})
         return NeedsApprovalAgain(verdict=self.verdict.model_copy(update={"confirmation": asked}))
 
     def ask_again(self, why: str) -> ExecutionOutcome:
-        """Put its question to a person again; an error where the turn does not say what that was."""
+        """Ask its question again; an error where the input does not contain the question."""
         pause = self.pause
         if pause and pause.question and self.input.bound.digest == self.verdict.bound.digest:
             return QuestionRaised(question=pause.question, state=pause.state)
@@ -282,7 +284,8 @@ def _build_request(input: ExecuteInput) -> CallRequest:
 
 
 def _build_nobody_to_ask(outcome: QuestionRaised) -> ExecutionOutcome:
-    message = f"The tool asks, and nobody is there to answer: {outcome.question.question or outcome.question.title}"
+    question = outcome.question.question or outcome.question.title
+    message = f"The tool asks a question that nobody can answer in this turn: {question}"
     return Failed(error=CallError(type="needs_a_person", message=message))
 
 

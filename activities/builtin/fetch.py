@@ -122,7 +122,7 @@ class _FetchInvocation(Invocation):
     async def _load_page(self, page: _Page) -> None:
         while location := await self._request_page(page):
             if len(page.trail) == MAX_REDIRECTS:
-                message = f"{_format_url(self._url)} leads on and on: {MAX_REDIRECTS} redirects were followed"
+                message = f"{_format_url(self._url)} redirects more than {MAX_REDIRECTS} times"
                 raise ToolFailure("too_many_redirects", message)
             page.trail.append(page.url)
             page.url = _resolve_redirect(page.url, location, self._rules)

@@ -294,4 +294,4 @@ def _describe_state(found: SupervisedRun, ended: RunEnd | None) -> str:
         case "not_started":
             return f"The command could not start: {ended.error}"
         case "lost":
-            return f"The command is gone: {ended.error}. It may have taken effect, in whole or in part."
+            return f"The state of the command is unknown: {ended.error}. It may have taken effect, in whole or in part."

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-# Who starts what draws the line. A file is listed when code in it runs although nobody started that: because a folder
-# is opened or entered, a commit is made, a branch is pushed, or because it names a program that a common tool starts.
+# A file is listed when code in it runs although nobody started that code: because a folder is opened or entered, a
+# commit is made, a branch is pushed, or because it names a program that a common tool starts.
 #
-# Not listed, because they are the work itself and run when somebody builds or tests it, which is a command: Makefile,
+# Not listed are files of the project itself that run when somebody builds or tests it, which is a command: Makefile,
 # package.json, pyproject.toml, setup.py, conftest.py, Dockerfile, build.gradle, CMakeLists.txt. Nor texts for models
 # (AGENTS.md, CLAUDE.md, .cursorrules): what they suggest is judged like every call. Nor `.env`, which has values.
 CODE_FILES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("Holdfast goes by it", (".holdfast", "holdfast.toml", "granted.toml")),
+    ("Holdfast reads its settings, rules or grants from it", (".holdfast", "holdfast.toml", "granted.toml")),
     (
         "git runs hooks, filters, drivers and other programs by it",
         (".git", ".gitattributes", ".gitmodules", ".gitconfig", ".config/git", ".lfsconfig"),

@@ -170,7 +170,7 @@ class _RepositoryCheck:
         self._seen.add(place)
         settings = list_settings(options, folder, self.environment)
         if settings is None:
-            self.doubts.append("git does not tell its configuration")
+            self.doubts.append("git could not list its configuration")
             return
         if program is not None and self._may_push_here(program, options, folder, settings):
             self.doubts.append("git would push into a repository of the workspace, whose hooks run programs")

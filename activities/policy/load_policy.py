@@ -145,7 +145,7 @@ def _build_inspection(tier: Tier) -> Callable[[Rule], Iterator[RuleFault]]:
 def _find_expired(entries: Iterable[PolicyRule], now: datetime) -> Iterator[Problem]:
     for place, entry in enumerate(entries, start=1):
         if entry.rule.expires and entry.rule.expires <= now:
-            yield Problem(entry.line, f"rule.{place}.expires", "the rule has expired, and says nothing any more")
+            yield Problem(entry.line, f"rule.{place}.expires", "the rule has expired and has no effect any more")
 
 
 def _find_misspelt(entries: Iterable[PolicyRule]) -> Iterator[Problem]:

@@ -180,7 +180,7 @@ def _parse_refusal(answer: bytes | None) -> str:
         return str(json.loads(answer).get("refused", ""))
     except ValueError:
         complaint = answer.decode("utf-8", "replace").strip()[-500:]
-        return f"its supervisor did not start: {complaint or 'it said nothing'}"
+        return f"its supervisor did not start: {complaint or 'it printed no error'}"
 
 
 def _read_own_cgroups() -> str:

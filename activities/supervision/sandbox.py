@@ -94,7 +94,7 @@ class Sandbox:
     async def explain_missing(self) -> str | None:
         """Explain why it is not available; None when it is. Makes a real sandbox, once for each kind."""
         if str(self.workspace.resolve()) == "/":
-            return "the workspace is the root folder, and a sandbox in which all may be written is none"
+            return "the workspace is the root folder, so a sandbox would protect no file"
         kind = replace(self, hidden=tuple(path for path in self.hidden if path.is_dir()))
         if kind in _proven:
             return None

@@ -100,7 +100,7 @@ def read_status(folder: Path) -> RunStatus:
         return RunStatus("running" if run is not None else "starting", traced)
     if run is None:
         return RunStatus("absent")
-    gone = "its supervisor is gone, and did not say how the command ended"
+    gone = "its supervisor has ended without recording how the command ended"
     return RunStatus("ended", traced, RunEnd(why="lost", started=traced.started, error=gone))
 
 

@@ -76,7 +76,9 @@ async def call_tool(request: ToolRequest, run: Run) -> Result:
             raise
         raise end from None
     if isinstance(answer, InputRequiredResult):
-        raise ToolFailure("input_required", f"{request.label} wants to be called again and again, and asks nothing")
+        raise ToolFailure(
+            "input_required", f"{request.label} asks again and again to be called again, without a question"
+        )
     long = sending.exchange.size > LONG_ANSWER
     result, problem = (
         await run_to_end(asyncio.to_thread(_build_result, request, answer)) if long else _build_result(request, answer)
