@@ -220,7 +220,7 @@ class _Execution(NamedTuple):
     input: ExecuteInput
     key: EffectKey
     workflow_run: str
-    """The id that the server gave to this run of the turn: nobody chooses it."""
+    """The run id of the turn, which the server chose."""
     first: bool
     """There was no attempt before this one."""
     verdict: Allow | Ask
@@ -249,9 +249,7 @@ class _Execution(NamedTuple):
         return Spending(decision=digest_decision(decision), execution=execution, expires=decision.expires)
 
     def list_spendings(self) -> list[Spending]:
-        """List the decisions that it uses: the approvals, for the run that they are of, and the answer that it
-        continues with.
-        """
+        """List the decisions that it uses: the approvals of their run, and the answer that it continues with."""
         pause, run = self.pause, self.input.run
         needed = self.input.approvals if isinstance(self.verdict, Ask) else ()
         found = [self.build_spending(decision, pause.run if pause else run) for decision in needed]

@@ -39,7 +39,7 @@ def load_registry(
     """Load every tool of one worker. BadInput when a tool given in code cannot be used; other sources that fail are
     recorded.
 
-    The tools of MCP servers come in when these are connected, and under names that nobody else has.
+    The tools of MCP servers are added when these are connected, under names that no other tool has.
     """
     built_in = build_builtin_tools(outputs, settings.tools, open_runs(settings), open_sandbox(settings))
     registry = Registry(built_in, source=BUILT_IN)

@@ -1,7 +1,7 @@
 """Runs calls that must not run twice, by what the ledger records of them before and after (S31).
 
-An intent is on disk before the call begins, a result after it ended. A later attempt returns a result, finds again what
-goes on by itself, begins what has not begun, and says of the rest that its outcome is unknown.
+An intent is on disk before the call begins, a result after it ended. A later attempt returns a recorded result,
+attaches to a tool that still runs, begins a call that has not begun, and reports any other outcome as unknown.
 
 Why: docs/decisions/0008-ledger.md.
 """
@@ -62,7 +62,7 @@ class EffectRunner:
     """Runs the calls of one worker that must not run twice."""
 
     def __init__(self, ledger: Ledger, wait: WaitWithHeartbeats | None = None) -> None:
-        """`wait` runs what the ledger does, within an activity; without it nothing sends heartbeats meanwhile."""
+        """`wait` runs queries of the ledger within an activity; without it no heartbeats are sent meanwhile."""
         self._ledger = ledger
         self._holder = build_holder()
         self._wait = wait or _wait_plainly

@@ -144,7 +144,7 @@ def _list_parts(outcome: ExecutionOutcome) -> tuple[Part, ...]:
 def resolve_context_change(
     outcome: ExecutionOutcome, bound: BoundCall, context: Context, workspace: Path
 ) -> ExecutionOutcome:
-    """The outcome with a change of the context that the calls after it can go by, or a note why there is none (S47)."""
+    """Check the change of the context for later calls; a note in the outcome explains a dropped change (S47)."""
     if not isinstance(outcome, Finished) or outcome.result.context is None:
         return outcome
     if bound.concurrency_safe:

@@ -26,7 +26,7 @@ from holdfast.util.text import exception_text, shorten_text
 T = TypeVar("T")
 
 BEAT_SECONDS = 0.4
-"""Seconds between heartbeats. A stop comes with the answer to a heartbeat, so this bounds when the tool hears (S17)."""
+"""Seconds between heartbeats. A stop comes with the answer to a heartbeat, so this bounds the delay of a stop (S17)."""
 TYPE_LIMIT = 200
 """Characters of an error's type."""
 STATE_LIMIT = 1_000_000
@@ -46,7 +46,7 @@ async def contain_exits(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def run_with_heartbeats(work: Coroutine[Any, Any, T], beat: Callable[[], object] | None = None) -> T:
-    """Run `work` and send heartbeats until it ends, so that the activity is not lost and hears of a stop.
+    """Run `work` and send heartbeats until it ends, so that the activity is not lost and receives a stop.
 
     `beat` makes the details of each heartbeat. A local activity has none. When cancelled it cancels `work`.
     """
@@ -103,7 +103,7 @@ def start_tool(
 ) -> asyncio.Task[object]:
     """Start the tool, unless an earlier attempt on this worker has; its task. The time limit begins with the start.
 
-    `notice` is the decision that lets it run: the invocation hears of it first.
+    `notice` is the decision that lets it run: the invocation gets it first.
     """
     if run.tool is None:
         run.tool = asyncio.create_task(contain_exits(_execute_with_retries(invocation, run, retries, notice)))

@@ -108,7 +108,7 @@ class Gate:
     ) -> Judgement:
         """The verdict on one call, as asked for or as a person changed it, with its invocation when it could run.
 
-        A tool or a hook that hangs, breaks or exits costs its own call, and no more. Judging twice changes nothing.
+        A tool or a hook that hangs, breaks or exits rejects its own call alone. Judging twice changes nothing.
         """
         context = self._limit_context(context or CallContext())
         try:
@@ -203,7 +203,7 @@ class Gate:
     # Decisions of people
 
     def select_valid_grants(self, grants: tuple[Grant, ...], turn_id: str) -> tuple[Grant, ...]:
-        """The grants that calls of this turn may be judged by: from somebody whose word counts here."""
+        """Select the grants for calls of this turn: those given by people who may decide here."""
         context, now = DecisionContext(turn_id, self.approvers), datetime.now(UTC)
         return tuple(grant for grant in grants if is_valid_grant(grant, context, now))
 

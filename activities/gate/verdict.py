@@ -237,7 +237,7 @@ def apply_deadline(rulebook: Rulebook, ruled: RuledCall, context: CallContext) -
     """The verdict, a question with the sooner deadline of the rule's and the turn's (S28).
 
     Where nobody can be asked, a question is a denial (S27). A deadline never lets a call run where approvers have keys,
-    since a clock signs nothing, nor where something other than a rule, or a protected file, wants a person to look.
+    since a deadline has no signature, nor where something other than a rule, or a protected file, demands a person.
     """
     verdict, ruling = ruled.verdict, ruled.ruling
     if not isinstance(verdict, Ask):

@@ -117,18 +117,17 @@ class Ledger(Protocol):
 
     @property
     def is_shared(self) -> bool:
-        """Do workers on all hosts share the entries? Then the absence of one means that nobody began."""
+        """Do workers on all hosts share the entries? Then a missing entry means that no worker has begun the call."""
 
     async def check(self) -> None:
         """Connect to the database, so that a worker finds errors when it starts."""
 
     async def find(self, key: EffectKey) -> LedgerEntry | None:
-        """The entry of an effect; None when nobody began it."""
+        """Find the entry of an effect; None when no attempt has begun it."""
 
     async def record_intent(self, key: EffectKey, *, host: str, tool: str) -> LedgerEntry | None:
-        """Commit that the effect is about to begin; None when it is the caller's alone to begin.
-
-        Else the entry of whoever was first. Of any number of callers, exactly one gets None.
+        """Commit that the effect is about to begin; None when the caller may begin it, else the entry of the attempt
+        that was first. Of any number of callers, exactly one gets None.
         """
 
     async def record_result(self, key: EffectKey, result: str) -> None:

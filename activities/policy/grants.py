@@ -1,4 +1,4 @@
-"""Grants: which one applies to a call, and which ones a question offers (S24).
+"""Finds the grant that applies to a call, and the grants that a question offers (S24).
 
 A grant stands for a rule on the fields of its scope, and is narrower than a policy rule: it is given in passing. One
 that allows must cover the whole call: a command counts as it was rebuilt, since that is what will run; a phrase that is

@@ -79,7 +79,7 @@ class OutputStore:
         return spool.keep_file(suffix)
 
     def find_saved(self, path: str) -> Path | None:
-        """The file of a saved output; None when `path` is none. Names are hashes, so nobody guesses one."""
+        """The file of a saved output; None when `path` is none. Names are hashes, which cannot be guessed."""
         file = Path(path)
         return file if file.parent == self.folder and _OUTPUT_NAME.fullmatch(file.name) else None
 

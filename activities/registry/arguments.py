@@ -1,7 +1,7 @@
-"""Arguments are checked against a pydantic model or a JSON schema, with the same messages for both (S6).
+"""Checks arguments against a pydantic model or a JSON schema, with the same messages for both (S6).
 
-A JSON schema must be of type object, and refer to nothing outside itself. It may be a stranger's, and is checked in
-another process (`json_schema.py`); a model is our own code, or that of whoever runs the worker.
+A JSON schema must be of type object, and refer to nothing outside itself. It may come from a server that is not
+trusted, and is checked in another process (`json_schema.py`); a model is code of Holdfast or of the worker's operator.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     discovery_command          prints the declarations: a JSON array of them, bare or wrapped in `functionDeclarations`
     call_command NAME          gets the arguments as JSON on standard input; what it prints is the result
 
-Both are bounded in time and output and end with their process trees. A discovery that fails costs only its own source.
+Both are bounded in time and output and end with their process trees. A discovery that fails affects no other source.
 """
 
 from __future__ import annotations

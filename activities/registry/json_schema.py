@@ -1,4 +1,5 @@
-"""JSON schemas of strangers, compiled and checked in another process: a slow schema costs only its own tool.
+"""Compiles and checks JSON schemas in another process, since they may come from untrusted servers: a slow schema
+affects only its own tool.
 
 One check at a time, which blocks the thread that asks: on an event loop, use `CHECK_EXECUTOR`.
 """

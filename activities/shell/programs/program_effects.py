@@ -1,8 +1,8 @@
 """Predicates about one program of a command: does it only read, destroy, run other code, use the network?
 
 Two kinds of error are possible, and each predicate is safe in one direction: `is_harmless` is true only for a form that
-is known, while `explain_destructive` and the `may_…` err towards yes. A form that no table has is a matter for rules
-and people. The caller has checked that the analysis is certain, and which files redirections write.
+is known, while `explain_destructive` and the `may_…` err towards yes. A form that no table has is left to rules and
+people. The caller has checked that the analysis is certain, and which files redirections write.
 """
 
 from __future__ import annotations
