@@ -269,7 +269,7 @@ def _decode_output(data: bytes, *, is_whole: bool) -> tuple[str, int]:
 
 def _describe_gaps(begin: int, size: int, start: int | None, ended: RunEnd | None) -> list[str]:
     """A note about output that is left out here."""
-    missing = ended.bytes - ended.kept if ended else 0
+    missing = ended.bytes - ended.stored if ended else 0
     return [
         *([f"[the first {begin:,} bytes are left out: read them with start 0]"] if start is None and begin else []),
         *([f"[it ends before that: it has {size:,} bytes]"] if start is not None and start > size else []),

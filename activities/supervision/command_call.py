@@ -130,7 +130,7 @@ def _build_sink(spool: Spool, run: Run) -> Callable[[bytes], None]:
 
 
 def _build_supervised_result(ended: RunEnd, command: Command, spool: Spool) -> Result:
-    missing = ended.bytes - ended.kept
+    missing = ended.bytes - ended.stored
     if missing > 0:
         spool.write(
             f"\n… [the last {missing:,} bytes were not kept: {ended.error or 'there was no room'}] …\n".encode()

@@ -73,7 +73,7 @@ class RunEnd(Data):
     ended: float | None = None
     bytes: int = 0
     """Bytes of output."""
-    kept: int = 0
+    stored: int = 0
     """Bytes of output on disk, from the beginning."""
     error: str = ""
     """The error in starting or ending the command, or in keeping its output."""

@@ -130,7 +130,7 @@ def _run_command(
         "started": started,
         "ended": time.time(),
         "bytes": output.total_bytes,
-        "kept": output.stored_bytes,
+        "stored": output.stored_bytes,
         "error": error or output.error,
         "directory": child.read_end_folder() if request.follow else "",
     }
