@@ -114,21 +114,21 @@ class CallExecutor:
             return outcome
 
     async def _build_context(self, input: ExecuteInput, key: EffectKey, info: activity.Info) -> CallContext:
-        """What the call is judged by: of the input, only what the input may say."""
+        """Build the facts that the call is judged by; the input is believed only where it may state them."""
         started = await self._find_turn_start(input, info)
         grants = self._gate.select_valid_grants(input.grants, key.turn)
         return CallContext(**{**dict(input), "grants": grants, **dict(started)}, turn_id=key.turn, phase="execute")
 
     async def _find_turn_start(self, input: ExecuteInput, info: activity.Info) -> TurnStart:
-        """How the turn was started, by the server, which the input cannot contradict."""
+        """Find how the turn was started, as the server recorded it: the input cannot contradict that."""
         found = None
         if self._turn_starts and info.workflow_id and info.workflow_run_id:
             try:
                 found = await run_with_heartbeats(self._turn_starts.find(info.workflow_id, info.workflow_run_id))
             except RPCError as error:
-                raise build_unfinished(f"the server did not say how the turn was started: {error.message}") from error
+                raise build_unfinished(f"the server did not return the start of the turn: {error.message}") from error
             except HoldfastError as error:
-                raise build_unfinished(f"nobody can tell now how the turn was started: {error}") from error
+                raise build_unfinished(f"the start of the turn cannot be read now: {error}") from error
         return found or TurnStart(tools=input.tools, confirm=input.confirm)
 
     def _is_covered(self, input: ExecuteInput, verdict: Verdict, key: EffectKey) -> bool:
@@ -139,12 +139,14 @@ class CallExecutor:
         return isinstance(verdict, Allow)
 
     async def _find_refusal(self, execution: _Execution) -> ExecutionOutcome | None:
-        """Why what people said does not let this execution run, though it covers the call; None when it does.
+        """Explain why decisions that cover the call do not let this execution run; None when they do.
 
         An answer must be a person's, and every decision is for one execution: that is recorded before it runs.
         """
         if execution.pause and not self._is_answered(execution, execution.pause):
-            return execution.ask_again("The answer that the turn gives is not what a person said to this question.")
+            return execution.ask_again(
+                "The answer in the turn's input is not the one that a person gave to this question."
+            )
         spent = await self._effect_runner.record_spendings(execution.list_spendings(), first=execution.first)
         return execution.explain_spent(spent) if isinstance(spent, Spending) else spent
 
@@ -213,12 +215,12 @@ class CallExecutor:
 
 
 class _Execution(NamedTuple):
-    """One execution of a call, and what people said that lets it run."""
+    """One execution of a call, with the decisions that let it run."""
 
     input: ExecuteInput
     key: EffectKey
     workflow_run: str
-    """The id that the server gave to this run of the turn: nobody chooses it."""
+    """The run id of the turn, which the server chose."""
     first: bool
     """There was no attempt before this one."""
     verdict: Allow | Ask
@@ -227,12 +229,14 @@ class _Execution(NamedTuple):
 
     @property
     def pause(self) -> PendingQuestion | None:
-        """Where the call goes on from; None when it begins. A tool that waits where it runs goes on by itself."""
+        """The pause that the call continues from; None when it begins. A tool that waits where it runs goes on by
+        itself.
+        """
         return self.input.pause if self.input.pause and not self.input.pause.held else None
 
     @property
     def notice(self) -> DecisionNotice | None:
-        """What the tool is told of the last decision that lets it run; None when nobody was asked."""
+        """The notice to the tool about the last decision that lets it run; None when nobody was asked."""
         decision = self.input.approvals[-1] if isinstance(self.verdict, Ask) and self.input.approvals else None
         if decision is None:
             return None
@@ -251,7 +255,7 @@ class _Execution(NamedTuple):
         return Spending(decision=digest_decision(decision), execution=execution, expires=decision.expires)
 
     def list_spendings(self) -> list[Spending]:
-        """What it needs: the approvals, for the run that they are of, and the answer that it goes on with."""
+        """List the decisions that it uses: the approvals of their run, and the answer that it continues with."""
         pause, run = self.pause, self.input.run
         needed = self.input.approvals if isinstance(self.verdict, Ask) else ()
         found = [self.build_spending(decision, pause.run if pause else run) for decision in needed]
@@ -259,20 +263,20 @@ class _Execution(NamedTuple):
         return list(dict.fromkeys([*found, self.build_spending(answer, run)] if answer else found))
 
     def explain_spent(self, spent: Spending) -> ExecutionOutcome:
-        """The outcome when another execution has spent one of these decisions before: the person is asked again."""
+        """Build the outcome when another execution has used one of these decisions: the person is asked again."""
         when = f"{spent.spent_at:%Y-%m-%d %H:%M:%S} UTC" if spent.spent_at else "an earlier time"
         answer = self.pause.answer.decision if self.pause and self.pause.answer else None
         if answer and spent.decision == digest_decision(answer):
-            return self.ask_again(f"The answer let another execution go on, at {when}: it counts once.")
+            return self.ask_again(f"The answer was used by another execution, at {when}, and counts once.")
         words = f"Its approval let another execution run, at {when}, and counts once: decide again."
-        assert isinstance(self.verdict, Ask), "only what was asked about is let run by decisions"
+        assert isinstance(self.verdict, Ask), "decisions are needed only for calls that were asked about"
         shown = self.verdict.confirmation
         reason = f"{words} {shown.reason}" if shown.reason else words
         asked = shown.model_copy(update={"reason": reason})
         return NeedsApprovalAgain(verdict=self.verdict.model_copy(update={"confirmation": asked}))
 
     def ask_again(self, why: str) -> ExecutionOutcome:
-        """Put its question to a person again; an error where the turn does not say what that was."""
+        """Ask its question again; an error where the input does not contain the question."""
         pause = self.pause
         if pause and pause.question and self.input.bound.digest == self.verdict.bound.digest:
             return QuestionRaised(question=pause.question, state=pause.state)
@@ -284,7 +288,8 @@ def _build_request(input: ExecuteInput) -> CallRequest:
 
 
 def _build_nobody_to_ask(outcome: QuestionRaised) -> ExecutionOutcome:
-    message = f"The tool asks, and nobody is there to answer: {outcome.question.question or outcome.question.title}"
+    question = outcome.question.question or outcome.question.title
+    message = f"The tool asks a question that nobody can answer in this turn: {question}"
     return Failed(error=CallError(type="needs_a_person", message=message))
 
 

@@ -1,4 +1,4 @@
-"""The model step: one request to a model, as an activity. And the summary of a conversation that became too long.
+"""The activities of a model step: request a reply, and summarise a conversation that became too long.
 
 The conversation is fetched from the workflow by query, so that a step's input stays small and the history grows with
 the steps, not with their square. Providers answer behind one function.
@@ -65,9 +65,9 @@ class ModelActivities:
         tools: Callable[[], Registry],
         outputs: SharedOutputs | None = None,
     ) -> None:
-        """`models` and `tools` are had when they are first needed: packages of providers take a second to load.
+        """`models` and `tools` are called when they are first needed: packages of providers take a second to load.
 
-        `outputs` has the bytes that tools gave; without it models are told of these in words.
+        `outputs` has the bytes that tools returned; without it models get a description of them.
         """
         self._client = client
         self._models = models
@@ -123,7 +123,7 @@ class ModelActivities:
 
     @activity.defn(name=COMPACT_ACTIVITY)
     async def compact_conversation(self, input: CompactInput) -> CompactResult:
-        """What to leave out of a conversation that its model can hardly read any more, and a summary of it."""
+        """Choose what to leave out of a conversation that nears its model's window, and summarise it."""
         return await run_with_heartbeats(self._compact_conversation(*_find_turn(), input))
 
     async def _compact_conversation(self, turn_id: str, run_id: str | None, input: CompactInput) -> CompactResult:
@@ -161,7 +161,7 @@ class ModelActivities:
 
 
 def _is_offered(tool: Declaration, conversation: Conversation) -> bool:
-    """Is the model told of this tool?"""
+    """Is this tool offered to the model?"""
     too_deep = tool.traits.delegates and conversation.depth >= MAX_DEPTH
     there = conversation.tools is None or tool.name in conversation.tools
     return not too_deep and there and names_tool(conversation.allowed, tool.name)

@@ -25,9 +25,9 @@ from holdfast.domain.context import Context
 from holdfast.telemetry.activity import name_call
 
 QUICK_SECONDS = 0.2
-"""How long the reads of a batch may hold up the workflow task: signals, updates and queries wait meanwhile."""
+"""Seconds that the reads of a batch may hold up the workflow task: signals, updates and queries wait meanwhile."""
 QUICK_CHARACTERS = 200_000
-"""Of what they give back together, as JSON: a marker in the history holds it."""
+"""Bytes of all their results as JSON: a marker in the history holds them."""
 
 
 class QuickReads:
@@ -42,7 +42,7 @@ class QuickReads:
     async def run(
         self, turn_id: str, judgements: Mapping[str, Judgement], context: Context
     ) -> dict[str, ExecutionOutcome]:
-        """What became of the calls that ended in time; of none unless all of them are reads that may run here now.
+        """Run the calls if all of them are reads that may run here now; the outcomes of those that ended in time.
 
         Running them again gives another answer and changes nothing.
         """

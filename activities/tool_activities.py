@@ -42,7 +42,7 @@ class ToolActivities:
         records: RecordFolder | None = None,
         turn_starts: TurnStarts | None = None,
     ) -> None:
-        """`records` keeps what verdicts are given by; see `CallExecutor` for the rest."""
+        """`records` stores the texts that verdicts are based on; see `CallExecutor` for the rest."""
         self._gate = gate
         self._outputs = outputs
         self._records = records

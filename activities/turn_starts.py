@@ -1,4 +1,4 @@
-"""How a turn was started, as the server recorded it: what bounds its calls, whatever an activity's input says (S22).
+"""Looks up how a turn was started, as the server recorded it: this bounds its calls, whatever their input says (S22).
 
 The input of an activity is written by a worker of the turn. The start event is written by whoever started the turn, and
 never changes.
@@ -21,7 +21,7 @@ from holdfast.domain.modes import Confirming
 from holdfast.errors import PayloadUnreadable
 
 MAX_KNOWN = 1_000
-"""Starts of turns that are kept: those last asked for."""
+"""The number of cached starts of turns."""
 _UNKNOWN_RUN = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT)
 
 
@@ -41,7 +41,7 @@ class TurnStarts:
         self._known: OrderedDict[tuple[str, str], TurnStart | None] = OrderedDict()
 
     async def find(self, turn_id: str, run_id: str) -> TurnStart | None:
-        """How the turn of this run was started; None for a run that the server does not know, or that is no turn.
+        """Find how the turn of this run was started; None for a run that the server does not know, or that is no turn.
 
         Raises RPCError when the server does not answer, and PayloadUnreadable when the turn's input cannot be read
         here: then the bounds are not known, and the activity's input is no substitute.

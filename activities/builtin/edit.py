@@ -83,14 +83,14 @@ class _EditInvocation(Invocation):
 
     async def should_confirm(self) -> Confirmation | None:
         change = await asyncio.to_thread(self.compute_change)
-        told = ("path", "old_text", "new_text", "expected_count")
+        fields = ("path", "old_text", "new_text", "expected_count")
         diff = await asyncio.to_thread(_build_diff, self._place, change)
         return Confirmation(
             kind="edit",
             title=self.describe(),
             path=self._place,
             diff=diff,
-            told=told,
+            told=fields,
             current=_decode_editable(change.before),
         )
 

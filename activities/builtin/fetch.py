@@ -1,8 +1,8 @@
 """`fetch`: one document of the web, as text.
 
-It only reads: GET, without cookies, credentials or a proxy, and from public addresses unless others are allowed. What
-comes back is bounded in bytes, in time and in redirects, whatever the server does. A redirect to another host is not
-followed but told: the policy judged the url that was asked for, and must judge that one too.
+It only reads: GET, without cookies, credentials or a proxy, and from public addresses unless others are allowed. The
+response is bounded in bytes, in time and in redirects, whatever the server does. A redirect to another host is not
+followed but reported: the policy judged the requested url, and must judge the new one too.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Fetch(Tool):
 
 @dataclass
 class _Page:
-    """What was received so far."""
+    """The part of a response that was received so far."""
 
     url: httpx2.URL
     trail: list[httpx2.URL] = field(default_factory=list)
@@ -122,7 +122,7 @@ class _FetchInvocation(Invocation):
     async def _load_page(self, page: _Page) -> None:
         while location := await self._request_page(page):
             if len(page.trail) == MAX_REDIRECTS:
-                message = f"{_format_url(self._url)} leads on and on: {MAX_REDIRECTS} redirects were followed"
+                message = f"{_format_url(self._url)} redirects more than {MAX_REDIRECTS} times"
                 raise ToolFailure("too_many_redirects", message)
             page.trail.append(page.url)
             page.url = _resolve_redirect(page.url, location, self._rules)
@@ -227,8 +227,8 @@ def _resolve_redirect(url: httpx2.URL, location: str, rules: AddressRules) -> ht
     except (httpx2.InvalidURL, ValueError) as error:
         raise ToolFailure("bad_redirect", f"{_format_url(url)} leads to a url that is not followed: {error}") from error
     if not _is_same_place(url, target):
-        told = f"{_format_url(url)} leads elsewhere, and this is not followed. Fetch it if you need it: "
-        raise ToolFailure("redirected_elsewhere", told + shorten_text(str(target), TARGET_LIMIT))
+        note = f"{_format_url(url)} leads elsewhere, and this is not followed. Fetch it if you need it: "
+        raise ToolFailure("redirected_elsewhere", note + shorten_text(str(target), TARGET_LIMIT))
     return target
 
 

@@ -117,7 +117,7 @@ class _GlobInvocation(Invocation):
         )
 
     def _list_found(self, entries: Iterator[WalkEntry]) -> Iterator[tuple[int, str, str]]:
-        """For each file its negated time of change (the newest sorts first), its path, and how it is shown."""
+        """List each file: its negated time of change (the newest sorts first), its path, and how it is shown."""
         for entry in entries:
             if entry.path == self._place:
                 raise NotADirectoryError(0, "it is a file: give it to read_file or grep")

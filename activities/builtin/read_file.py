@@ -22,6 +22,18 @@ _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 """Line ends, as editors, diffs and `grep` count them."""
 
 
+class _PathInvocation(Invocation):
+    """A read of one path inside the workspace. ValueError when it is outside."""
+
+    def __init__(self, path: str, workspace: Path) -> None:
+        self._path = path
+        self._workspace = Workspace(workspace)
+        self._place = self._workspace.resolve_path(path)
+
+    def is_concurrency_safe(self) -> bool:
+        return True
+
+
 class ReadFile(Tool):
     """Reads a text file, or some of its lines."""
 
@@ -42,21 +54,16 @@ class ReadFile(Tool):
 
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
         """Bind to a path inside the workspace. ValueError when it is outside."""
-        room = Workspace(workspace)
-        return _ReadInvocation(arguments, room.resolve_path(arguments.path), room)
+        return _ReadInvocation(arguments, workspace)
 
 
-class _ReadInvocation(Invocation):
-    def __init__(self, arguments: ReadFile.Parameters, place: str, workspace: Workspace) -> None:
-        self._arguments = arguments
-        self._place = place
-        self._workspace = workspace
+class _ReadInvocation(_PathInvocation):
+    def __init__(self, arguments: ReadFile.Parameters, workspace: Path) -> None:
+        super().__init__(arguments.path, workspace)
+        self._start, self._count = arguments.start_line - 1, arguments.line_count
 
     def describe(self) -> str:
-        return f"Read {self._arguments.path}"
-
-    def is_concurrency_safe(self) -> bool:
-        return True
+        return f"Read {self._path}"
 
     async def execute(self, run: Run) -> Result:
         data = await asyncio.to_thread(self._read_bytes)
@@ -67,16 +74,16 @@ class _ReadInvocation(Invocation):
 
     def _select_lines(self, text: str) -> str:
         """The requested lines; ToolFailure when the file has none of them."""
-        start, count = self._arguments.start_line - 1, self._arguments.line_count
+        start, count = self._start, self._count
         if start == 0 and count is None:
             return text
         lines = _LINE.findall(text)
         if start >= len(lines) > 0:
-            raise ToolFailure("no_such_line", f"{self._arguments.path!r} has {len(lines):,} lines, not {start + 1:,}")
+            raise ToolFailure("no_such_line", f"{self._path!r} has {len(lines):,} lines, not {start + 1:,}")
         return "".join(lines[start : None if count is None else start + count])
 
     def _read_bytes(self) -> bytes:
-        path = self._arguments.path
+        path = self._path
         try:
             if problem := _explain_unreadable(self._workspace.read_status(self._place)):
                 raise ToolFailure("file_not_readable", f"{path!r} {problem}")
@@ -89,7 +96,7 @@ class _ReadInvocation(Invocation):
 
 
 def _explain_unreadable(status: os.stat_result | None) -> str | None:
-    """Why a path cannot be read as a file; None when it can."""
+    """Explain why a path cannot be read as a file; None when it can."""
     if status is None:
         return "does not exist"
     if stat.S_ISDIR(status.st_mode):
@@ -116,22 +123,16 @@ class ListDirectory(Tool):
 
     def build(self, arguments: Parameters, workspace: Path) -> Invocation:
         """Bind to a folder inside the workspace. ValueError when it is outside."""
-        room = Workspace(workspace)
-        return _ListInvocation(arguments, room.resolve_path(arguments.path), room)
+        return _ListInvocation(arguments, workspace)
 
 
-class _ListInvocation(Invocation):
-    def __init__(self, arguments: ListDirectory.Parameters, place: str, workspace: Workspace) -> None:
-        self._path = arguments.path
+class _ListInvocation(_PathInvocation):
+    def __init__(self, arguments: ListDirectory.Parameters, workspace: Path) -> None:
+        super().__init__(arguments.path, workspace)
         self._include_ignored = arguments.include_ignored
-        self._place = place
-        self._workspace = workspace
 
     def describe(self) -> str:
         return f"List {self._path}"
-
-    def is_concurrency_safe(self) -> bool:
-        return True
 
     async def execute(self, run: Run) -> Result:
         names, ignored = await asyncio.to_thread(self._list_names)

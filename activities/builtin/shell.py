@@ -22,8 +22,9 @@ from pydantic import Field
 
 from holdfast.activities.builtin.shell_background import BackgroundLimits, start_command
 from holdfast.activities.files.workspace import Workspace
-from holdfast.activities.policy.command_matching import CommandReading
-from holdfast.activities.policy.git_configuration import find_git_doubts, guard_git, guard_git_unasked
+from holdfast.activities.policy.command_reading import CommandReading
+from holdfast.activities.policy.git_configuration import find_git_doubts
+from holdfast.activities.policy.git_environment import guard_git, guard_git_unasked
 from holdfast.activities.process.command import Command, build_environment, is_withheld, run_to_end
 from holdfast.activities.process.output_store import OutputStore
 from holdfast.activities.supervision.command_call import call_command, call_supervised_command
@@ -237,13 +238,13 @@ def _locate_folder(folder: str, workspace: Path) -> str:
 
 
 def _resolve_references(environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables with the values of the worker's own. ValueError for one that the worker does not have."""
+    """Replace references by the values of the worker's variables. ValueError for one that the worker does not have."""
     _check_names(environment)
     _check_names(environment.values())
     if missing := [name for name, source in environment.items() if source not in os.environ]:
         source = environment[missing[0]]
-        told = f"the variable {missing[0]!r} of this turn takes its value from {source!r} of the worker"
-        raise ValueError(f"{told}, which is not set: set it where the worker is started")
+        problem = f"the variable {missing[0]!r} of this turn takes its value from {source!r} of the worker"
+        raise ValueError(f"{problem}, which is not set: set it where the worker is started")
     return {name: os.environ[source] for name, source in environment.items()}
 
 

@@ -256,8 +256,8 @@ def _build_result(
         lines.append(f"[there is more: go on with start {begin + end}]")
     elif ended is None:
         lines.append(f"[what comes next is read with start {max(begin, size)}]")
-    said = CommandState(handle=handle, running=state == "running")
-    return Result(parts=(TextPart(text="\n".join(lines)),), command=said)
+    command = CommandState(handle=handle, running=state == "running")
+    return Result(parts=(TextPart(text="\n".join(lines)),), command=command)
 
 
 def _decode_output(data: bytes, *, is_whole: bool) -> tuple[str, int]:
@@ -269,7 +269,7 @@ def _decode_output(data: bytes, *, is_whole: bool) -> tuple[str, int]:
 
 def _describe_gaps(begin: int, size: int, start: int | None, ended: RunEnd | None) -> list[str]:
     """A note about output that is left out here."""
-    missing = ended.bytes - ended.kept if ended else 0
+    missing = ended.bytes - ended.stored if ended else 0
     return [
         *([f"[the first {begin:,} bytes are left out: read them with start 0]"] if start is None and begin else []),
         *([f"[it ends before that: it has {size:,} bytes]"] if start is not None and start > size else []),
@@ -294,4 +294,4 @@ def _describe_state(found: SupervisedRun, ended: RunEnd | None) -> str:
         case "not_started":
             return f"The command could not start: {ended.error}"
         case "lost":
-            return f"The command is gone: {ended.error}. It may have taken effect, in whole or in part."
+            return f"The state of the command is unknown: {ended.error}. It may have taken effect, in whole or in part."

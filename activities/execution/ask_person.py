@@ -1,4 +1,4 @@
-"""Asking a person what a tool asks in the middle of its run: an update to its turn that waits for the answer."""
+"""Asks a person the question of a running tool, by an update to its turn that waits for the answer."""
 
 from __future__ import annotations
 

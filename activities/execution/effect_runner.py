@@ -1,7 +1,7 @@
-"""Calls that must not run twice: what the ledger knows of one before and after it runs (S31).
+"""Runs calls that must not run twice, by what the ledger records of them before and after (S31).
 
-An intent is on disk before the call begins, a result after it ended. A later attempt returns a result, finds again what
-goes on by itself, begins what has not begun, and says of the rest that its outcome is unknown.
+An intent is on disk before the call begins, a result after it ended. A later attempt returns a recorded result,
+attaches to a tool that still runs, begins a call that has not begun, and reports any other outcome as unknown.
 
 Why: docs/decisions/0008-ledger.md.
 """
@@ -42,7 +42,7 @@ class WaitWithHeartbeats(Protocol):
     """Runs something that may take seconds, while its activity goes on sending heartbeats."""
 
     async def __call__(self, work: Coroutine[Any, Any, T], /) -> T:
-        """The result of `work`."""
+        """Run `work` and return its result."""
 
 
 async def _wait_plainly(work: Coroutine[Any, Any, T], /) -> T:
@@ -50,10 +50,10 @@ async def _wait_plainly(work: Coroutine[Any, Any, T], /) -> T:
 
 
 class EarlierAttempt(NamedTuple):
-    """What is known of the attempts at a call before this one."""
+    """The state of a call after its earlier attempts."""
 
     outcome: ExecutionOutcome | None = None
-    """What became of the call; None when it has to be begun, or found again."""
+    """The outcome of the call; None when it has to be begun, or found again."""
     untouched: bool = False
     """The files that it would change are as they were before it."""
 
@@ -62,7 +62,7 @@ class EffectRunner:
     """Runs the calls of one worker that must not run twice."""
 
     def __init__(self, ledger: Ledger, wait: WaitWithHeartbeats | None = None) -> None:
-        """`wait` runs what the ledger does, within an activity; without it nothing sends heartbeats meanwhile."""
+        """`wait` runs queries of the ledger within an activity; without it no heartbeats are sent meanwhile."""
         self._ledger = ledger
         self._holder = build_holder()
         self._wait = wait or _wait_plainly
@@ -85,7 +85,7 @@ class EffectRunner:
     async def find_earlier_attempt(
         self, key: EffectKey, bound: BoundCall, workspace: Path, wrote: Mapping[str, str]
     ) -> EarlierAttempt:
-        """What became of an earlier attempt, by the ledger or by the files as the call would have left them.
+        """Find the outcome of an earlier attempt, by the ledger or by the files as the call would have left them.
 
         `wrote`: digests of the files as the turn itself last wrote them.
         """
@@ -145,7 +145,7 @@ class EffectRunner:
         """
 
         async def enter() -> LedgerEntry | ExecutionOutcome | None:
-            """None when the tool runs; the entry of an earlier attempt; an outcome when there is nothing to begin."""
+            """Start the tool: None when it runs, else the entry of an earlier attempt, or an outcome."""
             if run.tool:
                 return None
             found = await self._record_intent(key, tool, known_here=known_here, first=first)
@@ -180,7 +180,7 @@ class EffectRunner:
     async def _record_intent(
         self, key: EffectKey, tool: str, *, known_here: bool, first: bool
     ) -> LedgerEntry | ExecutionOutcome | None:
-        """None when this attempt is to begin; the entry of an earlier attempt; an outcome when none may begin."""
+        """Record the intent: None when this attempt may begin, else the entry of an earlier one, or an outcome."""
         try:
             entry = await self._ledger.find(key)
             if entry is None and not known_here:
@@ -193,7 +193,7 @@ class EffectRunner:
             return Failed(error=CallError(type="ledger_unavailable", message=message))
 
     async def _verify_effect(self, entry: LedgerEntry, invocation: Invocation, run: LiveRun) -> ExecutionOutcome | None:
-        """What its tool finds out of a call that was begun and has no result; None when it has not run."""
+        """Let the tool find the outcome of a call that was begun and has no result; None when it has not run."""
         try:
             found = await invocation.verify(run)
         except Exception as error:
@@ -205,7 +205,7 @@ class EffectRunner:
         return Finished(result=found if isinstance(found, Result) else Result.from_text("It was done before."))
 
     async def _write_result(self, key: EffectKey, outcome: ExecutionOutcome) -> bool:
-        """Is the outcome in the ledger now? Neither an error nor a stop raises here: the call has run."""
+        """Record the outcome; False when that failed. The call has run, so neither an error nor a stop raises here."""
         try:
             await self._wait(self._ledger.record_result(key, outcome.model_dump_json()))
         except (LedgerUnavailable, LedgerRefused, asyncio.CancelledError) as error:
@@ -215,7 +215,7 @@ class EffectRunner:
 
 
 async def _clean_up(invocation: Invocation, run: LiveRun) -> None:
-    """Let the invocation remove what it is found again by. What stays because of an error is swept later."""
+    """Let the invocation remove its traces, by which a later attempt finds it. After an error they are swept later."""
     try:
         await invocation.clean_up(run)
     except (Exception, asyncio.CancelledError) as error:
@@ -245,7 +245,7 @@ def build_lost(entry: LedgerEntry, more: str = "") -> Lost:
 def _find_file_state(
     folder: Path, bound: BoundCall, wrote: Mapping[str, str]
 ) -> Literal["done", "untouched", "otherwise"]:
-    """How the files that a call changes are now; `otherwise`: something else has written them too."""
+    """Compare the files that a call changes with their recorded states; `otherwise`: others have written them too."""
     workspace = Workspace(folder)
     try:
         now = {path: digest_content(workspace.read_present(path)) for path in {**bound.basis, **bound.leaves}}

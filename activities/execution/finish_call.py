@@ -1,6 +1,6 @@
-"""What is made of a call that has run, before its turn hears of it: hooks, shared outputs, the context it leaves.
+"""Finishes a call that has run: applies hooks, shares its outputs and checks its change of the context.
 
-The call has run: nothing here fails it, and a stop that comes now waits. A second attempt does the same again.
+Nothing here fails the call, since it has run, and a stop that comes now waits. A second attempt does the same again.
 """
 
 from __future__ import annotations
@@ -82,11 +82,11 @@ def _build_hook_input(outcome: EndedOutcome, run: LiveRun, bound: BoundCall, mod
 
 
 def _apply_hook_answer(outcome: EndedOutcome, hook_answer: AfterOutcome, outputs: OutputStore) -> ExecutionOutcome:
-    """What was stopped stays stopped; of what it had put out the model reads what hooks leave."""
+    """Apply the answer of hooks. A stopped call stays stopped, and the model reads what hooks leave of its output."""
     text = hook_answer.result
     if isinstance(outcome, Stopped):
-        kept = outputs.bound_parts((TextPart(text=text),)) if text is not None else outcome.parts
-        return outcome.model_copy(update={"parts": () if hook_answer.failed else kept})
+        parts = outputs.bound_parts((TextPart(text=text),)) if text is not None else outcome.parts
+        return outcome.model_copy(update={"parts": () if hook_answer.failed else parts})
     if hook_answer.failed:
         return Failed(error=CallError(type=WITHHELD_TYPE, message=hook_answer.failed), stop_turn=hook_answer.stop_turn)
     left = outcome.model_copy(update={"stop_turn": hook_answer.stop_turn})
@@ -144,7 +144,7 @@ def _list_parts(outcome: ExecutionOutcome) -> tuple[Part, ...]:
 def resolve_context_change(
     outcome: ExecutionOutcome, bound: BoundCall, context: Context, workspace: Path
 ) -> ExecutionOutcome:
-    """The outcome with a change of the context that the calls after it can go by, or a note why there is none (S47)."""
+    """Check the change of the context for later calls; a note in the outcome explains a dropped change (S47)."""
     if not isinstance(outcome, Finished) or outcome.result.context is None:
         return outcome
     if bound.concurrency_safe:
@@ -171,7 +171,7 @@ def _resolve_change(result: Result, change: ContextChange, context: Context, wor
 
 
 def _resolve_folder(change: ContextChange, folder: str, workspace: Path) -> ContextChange:
-    """With its folder as seen from the workspace, links followed. ValueError when it is none of the workspace."""
+    """Resolve the folder relative to the workspace, links followed. ValueError when it is outside."""
     place = Workspace(workspace).resolve_path(folder)
     if not (workspace / place).is_dir():
         raise ValueError(f"{folder!r} is not a folder")
@@ -179,5 +179,5 @@ def _resolve_folder(change: ContextChange, folder: str, workspace: Path) -> Cont
 
 
 def _add_note(result: Result, change: ContextChange | None, words: str) -> Result:
-    """With a line for the model."""
+    """Add a line for the model."""
     return result.model_copy(update={"context": change, "parts": (*result.parts, TextPart(text=f"[{words}]"))})

@@ -41,7 +41,7 @@ TAIL_BYTES = 7_000
 
 
 class LiveRun:
-    """What a running tool is given (`holdfast.domain.calls.tool.Run`), and the tool itself."""
+    """The `Run` of a running tool (`holdfast.domain.calls.tool`), and the tool's task."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class LiveRun:
         """The running tool, which outlives an attempt that the server gave up on."""
         self.start_lock = asyncio.Lock()
         self.deadline = 0.0
-        """When its time is up, on the monotonic clock. It moves while the tool waits for a person."""
+        """The end of its time limit, on the monotonic clock. It moves while the tool waits for a person."""
         self.attempts = 0
         """How many attempts of the activity wait for the tool."""
         self.attempt = 1
@@ -74,7 +74,7 @@ class LiveRun:
         self.is_asking = False
         """The tool waits for a person."""
         self.is_handing_over = False
-        """The worker ends, and leaves what goes on by itself to the next one."""
+        """The worker shuts down, and leaves tools that continue without it to the next one."""
         self._effect_key = effect_key
         self._pause = pause
         self._asker = asker
@@ -100,7 +100,7 @@ class LiveRun:
 
     @property
     def answer(self) -> QuestionAnswer | None:
-        """What a person answered to that question."""
+        """The answer of a person to that question."""
         return self._pause.answer if self._pause else None
 
     async def ask(self, question: Confirmation) -> QuestionAnswer:

@@ -26,7 +26,7 @@ from holdfast.util.text import exception_text, shorten_text
 T = TypeVar("T")
 
 BEAT_SECONDS = 0.4
-"""Seconds between heartbeats. A stop comes with the answer to a heartbeat, so this bounds when the tool hears (S17)."""
+"""Seconds between heartbeats. A stop comes with the answer to a heartbeat, so this bounds the delay of a stop (S17)."""
 TYPE_LIMIT = 200
 """Characters of an error's type."""
 STATE_LIMIT = 1_000_000
@@ -46,7 +46,7 @@ async def contain_exits(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def run_with_heartbeats(work: Coroutine[Any, Any, T], beat: Callable[[], object] | None = None) -> T:
-    """Run `work` and send heartbeats until it ends, so that the activity is not lost and hears of a stop.
+    """Run `work` and send heartbeats until it ends, so that the activity is not lost and receives a stop.
 
     `beat` makes the details of each heartbeat. A local activity has none. When cancelled it cancels `work`.
     """
@@ -103,7 +103,7 @@ def start_tool(
 ) -> asyncio.Task[object]:
     """Start the tool, unless an earlier attempt on this worker has; its task. The time limit begins with the start.
 
-    `notice` is the decision that lets it run: the invocation hears of it first.
+    `notice` is the decision that lets it run: the invocation gets it first.
     """
     if run.tool is None:
         run.tool = asyncio.create_task(contain_exits(_execute_with_retries(invocation, run, retries, notice)))
@@ -140,7 +140,7 @@ WORKER_SHUTDOWN = "the worker shut down while the call ran; the next one knows w
 
 
 def _find_stop_reason() -> str:
-    """Why the tool is to stop: empty for a stop of the call, or the worker's shutdown.
+    """Explain why the tool is to stop: empty for a stop of the call, or the worker's shutdown.
 
     ApplicationError of type `unfinished` when the server only gave up on this attempt: then the tool goes on.
     """
@@ -182,7 +182,7 @@ async def _end_timed_out(
 def build_tool_outcome(
     tool: asyncio.Task[object], run: LiveRun, stopping: str | None, outputs: OutputStore
 ) -> ExecutionOutcome:
-    """What became of a tool; `stopping` is why it was told to stop, if it was."""
+    """Build the outcome of a tool; `stopping` is the reason why it was told to stop, if it was."""
     partial = outputs.bound_parts(run.build_partial_parts())
     if not tool.done():
         left = "The call did not stop when told to; it may still be running"

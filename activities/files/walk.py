@@ -108,7 +108,7 @@ class Walk:
             yield from self._walk_below(trail, rules)
 
     def _walk_below(self, trail: _Trail, rules: PlacedRules) -> Iterator[WalkEntry]:
-        """With a list as the stack: a deep tree would exceed the recursion limit."""
+        """Walk with a list as the stack: a deep tree would exceed the recursion limit."""
         levels = [self._build_level(trail, rules)]
         while levels and not self._stop.is_set():
             level = levels[-1]
@@ -170,17 +170,17 @@ class Walk:
 
 def list_ignored(workspace: Workspace, folder: str) -> set[str]:
     """The names in a folder that git ignores, as `Workspace.list_names` has them; none when the folder is ignored."""
-    kept: set[str] = set()
+    listed: set[str] = set()
 
     def skip_folder(path: str) -> bool:
-        kept.add(path.rpartition("/")[2])
+        listed.add(path.rpartition("/")[2])
         return False
 
     walk = Walk(workspace, folder, enter=skip_folder)
-    kept.update(entry.name for entry in walk.list_entries())
+    listed.update(entry.name for entry in walk.list_entries())
     if walk.start_ignored:
         return set()
-    return {name.removesuffix("/") for name in workspace.list_names(folder)} - {format_name(name) for name in kept}
+    return {name.removesuffix("/") for name in workspace.list_names(folder)} - {format_name(name) for name in listed}
 
 
 @dataclass
@@ -261,7 +261,7 @@ def _find_kind(mode: int) -> EntryKind:
 
 
 def _find_entry_kind(entry: os.DirEntry[str]) -> EntryKind:
-    """From the folder itself: a stat of each file takes several times as long."""
+    """Read the kind from the folder itself: a stat of each file takes several times as long."""
     if entry.is_file(follow_symlinks=False):
         return "file"
     if entry.is_dir(follow_symlinks=False):

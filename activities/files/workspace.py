@@ -254,7 +254,7 @@ def check_workspace(folder: Path) -> Iterator[Finding]:
     if not folder.is_dir():
         yield problem(f"the workspace {folder} is not a folder", "make it, or set HOLDFAST_WORKSPACE")
     elif has_openat2():
-        yield ok(f"the kernel keeps files beneath {folder}")
+        yield ok(f"the kernel resolves all paths beneath {folder}")
     else:
         do = "run workers on Linux 5.6 or newer, where nothing in a sandbox of the system forbids openat2"
-        yield warning("files are kept beneath the workspace by looking, which a swapped link can fool", do)
+        yield warning("paths are checked before they are used, which a swapped link can defeat", do)

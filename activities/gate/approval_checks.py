@@ -1,4 +1,4 @@
-"""What people said of a call: whether a decision, an answer or a grant covers it, as this worker would run it (S22).
+"""Checks whether a decision, an answer or a grant covers a call, as this worker would run it (S22).
 
 Nothing in an activity's input is taken at its word: a decision must be about this call of this turn, signed where
 approvers have keys, and from people whose word the rule wants.
@@ -179,7 +179,7 @@ class GrantAnswer(NamedTuple):
     rule: str
     actor: Actor
     message: str = ""
-    """For the model, when it refuses."""
+    """The message for the model, when it refuses."""
     grant: str | None = None
     """The turn's grant; None for one that is kept in a file."""
     exact: bool = False
@@ -191,8 +191,8 @@ def find_grant_answer(
 ) -> GrantAnswer | None:
     """The answer of the turn's grants, else of the saved ones. A refusal of either comes before an allowance."""
     own = find_covering_grant(grants, call, digest, now)
-    kept = saved.find_covering(call, now) if saved else None
-    answers = [*([_answer_from_grant(own)] if own else []), *([_answer_from_saved(kept)] if kept else [])]
+    saved_rule = saved.find_covering(call, now) if saved else None
+    answers = [*([_answer_from_grant(own)] if own else []), *([_answer_from_saved(saved_rule)] if saved_rule else [])]
     return min(answers, key=lambda answer: answer.allows, default=None)
 
 

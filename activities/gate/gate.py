@@ -1,6 +1,6 @@
 """The gate: the one judgement on a call, made when it is validated and made again where it executes.
 
-`Gate.judge` is the whole way. What breaks on it becomes a rejection of this one call, never an exception (S5, S6, S7).
+`Gate.judge` is the whole way. An error on the way rejects this one call, and is never raised (S5, S6, S7).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from holdfast.util.text import exception_text
 T = TypeVar("T")
 
 JUDGE_SECONDS = 20.0
-"""What one call's judgement may take beside its hooks: a tool's own checks are other people's code, and may hang."""
+"""Seconds for judging one call, hooks apart: a tool's own checks are other people's code, and may hang."""
 
 
 class Judgement(NamedTuple):
@@ -99,7 +99,7 @@ class Gate:
         self.host_queue = host_queue
         self.workspace = workspace
         self.explain_missing_tool: Callable[[], str] = lambda: ""
-        """What a call of an unknown tool is told besides: other workers may have it."""
+        """Builds a note for calls of an unknown tool, which other workers may have."""
 
     # Judging
 
@@ -108,7 +108,7 @@ class Gate:
     ) -> Judgement:
         """The verdict on one call, as asked for or as a person changed it, with its invocation when it could run.
 
-        A tool or a hook that hangs, breaks or exits costs its own call, and no more. Judging twice changes nothing.
+        A tool or a hook that hangs, breaks or exits rejects its own call alone. Judging twice changes nothing.
         """
         context = self._limit_context(context or CallContext())
         return await self._judge_by_grants(await self._judge_by_rules(request, context, change), context)
@@ -173,7 +173,7 @@ class Gate:
         return context.model_copy(update={"mode": self.limit_mode(context.mode)})
 
     async def _ask_hooks(self, entry: RegisteredTool, checked: CheckedArguments, context: CallContext) -> BeforeOutcome:
-        """What the hooks make of a call; CallRefused when one denies it (S35). Each has a time limit of its own."""
+        """Ask the hooks about a call; CallRefused when one denies it (S35). Each has a time limit of its own."""
         if self.hooks.is_empty:
             return BeforeOutcome(checked.written)
         declaration = entry.declaration
@@ -215,13 +215,13 @@ class Gate:
 
     def _is_bound_to_host(self, tool: Declaration) -> bool:
         """Do its calls live on this host?"""
-        kept = self._keeps_once and tool.effect is Effect.ONCE and tool.traits.task_queue is None
-        return kept or tool.traits.on_host
+        is_local_once = self._keeps_once and tool.effect is Effect.ONCE and tool.traits.task_queue is None
+        return is_local_once or tool.traits.on_host
 
-    # What people said
+    # Decisions of people
 
     def select_valid_grants(self, grants: tuple[Grant, ...], turn_id: str) -> tuple[Grant, ...]:
-        """The grants that calls of this turn may be judged by: from somebody whose word counts here."""
+        """Select the grants for calls of this turn: those given by people who may decide here."""
         context, now = DecisionContext(turn_id, self.approvers), datetime.now(UTC)
         return tuple(grant for grant in grants if is_valid_grant(grant, context, now))
 
@@ -250,7 +250,7 @@ class Gate:
         context, digest = DecisionContext(turn_id, self.approvers), digest_question(bound.digest, question, state)
         return is_valid_answer(answer, question, digest, call_id, context, datetime.now(UTC))
 
-    # What it judges by
+    # Tools and rules
 
     @property
     def catalogue_digest(self) -> str:
@@ -271,7 +271,7 @@ class Gate:
 
     @property
     def digest_texts(self) -> dict[str, Any]:
-        """What its digests are of: the rules, the hooks, and the tools that there are now."""
+        """The texts that its digests are over: the rules, the hooks, and the present tools."""
         return {
             "policy": self._rulebook.policy.rule_texts,
             "hooks": self.hooks.hook_descriptions,
@@ -284,7 +284,7 @@ class Gate:
         return [entry.declaration.definition for entry in found if entry]
 
     def find_slow_part(self, names: Iterable[str]) -> Literal["hooks", "tools"] | None:
-        """What may take long in judging calls of these tools: hooks, or tools that do not promise a quick check."""
+        """Find what makes judging calls of these tools slow: hooks, or tools that do not promise a quick check."""
         if not self.hooks.is_empty:
             return "hooks"
         entries = [self._registry.get(name) for name in names if not self._registry.is_unknown(name)]
@@ -305,7 +305,7 @@ class _OpenCall(NamedTuple):
 
 
 class _TimeLimit:
-    """What the steps of one judgement that run other people's code may take together.
+    """The time that all steps of one judgement may take together that run other people's code.
 
     A step that takes longer is left behind; one that raises or asks to exit rejects the call.
     """
@@ -315,7 +315,7 @@ class _TimeLimit:
         self._left = JUDGE_SECONDS
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of `work`; CallRefused when there is none."""
+        """Run `work` and return its result; CallRefused when there is none."""
         began, task = time.monotonic(), asyncio.create_task(contain_exits(work))
         try:
             await asyncio.wait({task}, timeout=max(0.0, self._left))
@@ -344,7 +344,9 @@ class _TimeLimit:
 
 
 async def _check_writable(verdict: Verdict) -> Verdict:
-    """The verdict. What JSON cannot say must fail here, at the cost of one call, and not with the whole batch."""
+    """Return the verdict. One that JSON cannot express must fail here, at the cost of one call and not of the whole
+    batch.
+    """
     verdict.model_dump_json()
     return verdict
 

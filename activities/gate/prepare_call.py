@@ -157,13 +157,13 @@ class PreparedCall:
     bound: BoundCall
     invocation: Invocation
     asked: Confirmation | None
-    """What its tool asks; None when it would simply run."""
+    """The question of its tool; None when the call would simply run."""
     preview: Confirmation | None = None
-    """What a person is shown of it when its tool does not ask."""
+    """The confirmation for a person when its tool does not ask."""
 
     @property
     def confirmation(self) -> Confirmation:
-        """What a person is shown, also of a call that its tool does not ask about."""
+        """The confirmation for a person, also of a call that its tool does not ask about."""
         shown = self.asked or self.preview or Confirmation(kind="info", title=self.bound.title)
         return shown.model_copy(update={"arguments": self.bound.arguments, "edits": self.entry.tool.edits})
 
@@ -173,14 +173,16 @@ class PreparedCall:
         return self.asked is not None and self.asked.kind == "question"
 
     def update_bound(self, **changes: Any) -> PreparedCall:
-        """With these fields of `bound` in place of what they were."""
+        """Return a copy with these fields of `bound` replaced."""
         return replace(self, bound=self.bound.model_copy(update=changes))
 
 
 async def prepare_call(
     entry: RegisteredTool, checked: CheckedArguments, workspace: Path, context: Context
 ) -> PreparedCall:
-    """Build the invocation, and hear what it says of itself. ValueError when it takes no such arguments."""
+    """Build the invocation, and query its confirmation, paths and effect. ValueError when it takes no such
+    arguments.
+    """
     tool, declaration = entry.tool, entry.declaration
     invocation = tool.build_in(checked.given, workspace, context)
     if not isinstance(invocation, Invocation):
@@ -220,13 +222,15 @@ def _is_concurrency_safe(invocation: Invocation) -> bool:
         return False
 
 
-# What rules are told of the call
+# The subject of the rules
 
 
 def build_rule_subject(
     workspace: Path, prepared: PreparedCall, *, tainted: bool = False, protected: ProtectedFiles | None = None
 ) -> Subject:
-    """What rules look at: the call's own facts, paths with links followed, and what its turn has taken in. Blocks."""
+    """Build the subject of the rules: the call's own facts, paths with links followed, and whether its turn is tainted.
+    Blocks.
+    """
     bound, asked = prepared.bound, prepared.asked
     tool = bound.tool
     known: dict[str, Any] = {"effect": tool.effect, "server": tool.server, "own_name": tool.own_name}
@@ -247,7 +251,7 @@ def build_rule_subject(
 
 
 def build_rule_arguments(bound: BoundCall) -> dict[str, JsonValue]:
-    """A call's arguments as rules see them: with where it would run and what its turn adds to its environment.
+    """Add to a call's arguments, for the rules, the folder it would run in and the variables that its turn adds.
 
     By the names of `shell`; a variable that is added by reference is given as `$NAME`.
     """
@@ -262,7 +266,7 @@ def build_rule_arguments(bound: BoundCall) -> dict[str, JsonValue]:
 
 
 def _list_paths(workspace: Path, bound: BoundCall) -> tuple[str, ...]:
-    """What the call changes or, of a built-in tool, reads, with links followed."""
+    """List the paths that the call changes or, if its tool is built in, reads, with links followed."""
     if bound.basis:
         return tuple(bound.basis)
     what = BUILT_IN.get(bound.tool.name)

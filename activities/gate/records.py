@@ -1,4 +1,4 @@
-"""The texts of what histories name by digest: definitions of tools, rules, hooks, the catalogue (S43).
+"""Records the texts that histories name by digest: definitions of tools, rules, hooks, the catalogue (S43).
 
 A verdict in a history has the digest of the rules that gave it; an audit months later shows the rules. Each text is
 written once, as the bytes that its digest is over, under that digest: so it proves itself. A text that cannot be

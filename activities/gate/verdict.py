@@ -20,7 +20,7 @@ from holdfast.activities.gate.approval_checks import (
     may_grant_answer,
 )
 from holdfast.activities.gate.prepare_call import CallContext, PreparedCall, build_rule_subject, prepare_call
-from holdfast.activities.policy.command_matching import CommandReading
+from holdfast.activities.policy.command_reading import CommandReading
 from holdfast.activities.policy.conditions import may_take_in
 from holdfast.activities.policy.grants import build_offers, may_use_grants
 from holdfast.activities.policy.policy import Policy, Ruling
@@ -41,7 +41,7 @@ NOBODY_TO_ASK = "This call needs a person's approval, and in this turn nobody ca
 HOW_TO_PROCEED = (
     "Unattended, it proceeds by a rule that allows it, or where the worker's settings say `yolo_asks = false`."
 )
-"""What is said where nobody can be asked."""
+"""The reason of a denial where nobody can be asked."""
 ALWAYS_ASKED = "Every call is asked about here (confirm = always), and no grant covers another call."
 YOLO_RULE = "destructive-commands-ask"
 SAVED_UNREADABLE = "The saved grants cannot be read, and one of them may refuse this."
@@ -49,7 +49,7 @@ SAVED_UNREADABLE = "The saved grants cannot be read, and one of them may refuse 
 
 @dataclass(frozen=True)
 class Rulebook:
-    """What one worker judges prepared calls by."""
+    """The rules and grants by which one worker judges prepared calls."""
 
     policy: Policy
     workspace: Path
@@ -124,7 +124,9 @@ def _list_demands(
 
 
 def _build_verdict(prepared: PreparedCall, ruling: Ruling | None, subject: Subject) -> Verdict:
-    """What the policy says or, where it is silent, what the tool wishes. A question is asked whatever a rule says."""
+    """The verdict of the policy or, where no rule matches, of the tool itself. A question is asked whatever a rule
+    says.
+    """
     bound, asked = prepared.bound, prepared.asked
     if ruling is None:
         rule = NO_RULE.format(wish="asks for confirmation" if asked else "needs no confirmation")
@@ -143,7 +145,7 @@ def _build_verdict(prepared: PreparedCall, ruling: Ruling | None, subject: Subje
 
 
 def _build_reason(ruling: Ruling, subject: Subject) -> str | None:
-    """What the rule says, and what is to be known of the files that decide what runs."""
+    """The reason of the rule, with a note about the files that decide what runs."""
     files = (f"{path}: {why}." for path, why in subject.protected.items())
     return shorten_text(escape_controls(" ".join(filter(None, (ruling.reason, *files)))), 1_000) or None
 
@@ -173,7 +175,7 @@ async def _apply_saved_state(saved: GrantSource | None, verdict: Verdict, prepar
 
 
 def _add_reach(prepared: PreparedCall, subject: Subject) -> PreparedCall:
-    """With what is known of where the call's data goes and comes from."""
+    """Add what is known of where the call's data goes and comes from."""
     takes_in = may_take_in(subject, open_world=prepared.bound.tool.traits.open_world)
     return prepared.update_bound(sends=subject.sends, takes_in=takes_in)
 
@@ -181,7 +183,7 @@ def _add_reach(prepared: PreparedCall, subject: Subject) -> PreparedCall:
 async def _rewrite_as_understood(
     rulebook: Rulebook, prepared: PreparedCall, subject: Subject, context: CallContext
 ) -> PreparedCall | None:
-    """What runs unasked runs as it was understood (S30). None for a command that is more than a plain chain."""
+    """Replace a command that runs unasked by the one that was analysed (S30). None for more than a plain chain."""
     if subject.command is None:
         return prepared
     understood = CommandReading(subject.command).rebuilt
@@ -200,7 +202,7 @@ async def _rewrite_as_understood(
 
 
 async def apply_grants(rulebook: Rulebook, ruled: RuledCall, context: CallContext) -> RuledCall:
-    """What grants make of the verdict: one that refuses always counts, one that allows where the rules leave room."""
+    """Apply grants to the verdict: one that refuses always counts, one that allows only where the rules ask."""
     verdict, prepared = ruled.verdict, ruled.prepared
     if not isinstance(verdict, Allow | Ask):
         return ruled
@@ -235,7 +237,7 @@ def apply_deadline(rulebook: Rulebook, ruled: RuledCall, context: CallContext) -
     """The verdict, a question with the sooner deadline of the rule's and the turn's (S28).
 
     Where nobody can be asked, a question is a denial (S27). A deadline never lets a call run where approvers have keys,
-    since a clock signs nothing, nor where something other than a rule, or a protected file, wants a person to look.
+    since a deadline has no signature, nor where something other than a rule, or a protected file, demands a person.
     """
     verdict, ruling = ruled.verdict, ruled.ruling
     if not isinstance(verdict, Ask):

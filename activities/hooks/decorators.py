@@ -1,4 +1,4 @@
-"""The decorators that mark a function as a hook, for packages: an entry point names it, the mark has its settings.
+"""`before_tool` and `after_tool`: they mark a function as a hook, for packages whose entry point names it.
 
     @before_tool(tools=["shell"])
     def look_twice(call: BeforeTool) -> dict[str, str] | None: ...
@@ -9,7 +9,7 @@ needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal, TypeVar, overload
 
 from pydantic import ValidationError
@@ -24,77 +24,64 @@ FailureAction = Literal["deny", "ignore"]
 _MARK = "__holdfast_hook__"
 
 
-@overload
-def before_tool(function: Function, /) -> Function: ...
+class HookDecorator:
+    """Marks a function as a hook: `@before_tool`, or `@before_tool(tools=["shell"])`."""
+
+    def __init__(self, when: When) -> None:
+        self._when = when
+        self.__name__ = f"{when.value}_tool"
+
+    @overload
+    def __call__(self, function: Function, /) -> Function: ...
+
+    @overload
+    def __call__(
+        self,
+        /,
+        *,
+        tools: tuple[str, ...] | list[str] = ("*",),
+        timeout_seconds: float = 10,
+        on_failure: FailureAction = "deny",
+    ) -> Callable[[Function], Function]: ...
+
+    def __call__(
+        self,
+        function: Any = None,
+        /,
+        *,
+        tools: tuple[str, ...] | list[str] = ("*",),
+        timeout_seconds: float = 10,
+        on_failure: FailureAction = "deny",
+    ) -> Any:
+        """Return the function, marked. BadInput for an option that is not valid."""
+        given = {"when": self._when, "tools": tools, "timeout_seconds": timeout_seconds, "on_failure": on_failure}
+        try:
+            traits = HookTraits.model_validate(given)
+        except ValidationError as error:
+            raise BadInput(f"a hook cannot be marked like this: {describe_problems(error, 'hook')}") from None
+
+        def set_mark(found: Any) -> Any:
+            setattr(found, _MARK, traits)
+            return found
+
+        return set_mark if function is None else set_mark(function)
 
 
-@overload
-def before_tool(
-    *, tools: tuple[str, ...] | list[str] = ("*",), timeout_seconds: float = 10, on_failure: FailureAction = "deny"
-) -> Callable[[Function], Function]: ...
+before_tool = HookDecorator(When.BEFORE)
+"""Mark a function as a hook before a call: `@before_tool`, or `@before_tool(tools=["shell"])`.
 
+`tools`: names of the tools it is for, `*` for any text. `timeout_seconds`: how long it may take. `on_failure`: whether
+a hook that fails or takes too long denies the call, or is ignored. Returns the function. BadInput for an invalid
+option.
+"""
+after_tool = HookDecorator(When.AFTER)
+"""Mark a function as a hook after a call: `@after_tool`, or `@after_tool(on_failure="ignore")`.
 
-def before_tool(
-    function: Function | None = None,
-    /,
-    *,
-    tools: tuple[str, ...] | list[str] = ("*",),
-    timeout_seconds: float = 10,
-    on_failure: FailureAction = "deny",
-) -> Any:
-    """Mark a function as a hook before a call: `@before_tool`, or `@before_tool(tools=["shell"])`.
-
-    `tools`: names of the tools it is for, `*` for any text. `timeout_seconds`: how long it may take. `on_failure`:
-    whether a hook that fails or takes too long denies the call, or is ignored. Returns the function. BadInput for an
-    option that is not valid.
-    """
-    return _mark_function(When.BEFORE, function, tools, timeout_seconds, on_failure)
-
-
-@overload
-def after_tool(function: Function, /) -> Function: ...
-
-
-@overload
-def after_tool(
-    *, tools: tuple[str, ...] | list[str] = ("*",), timeout_seconds: float = 10, on_failure: FailureAction = "deny"
-) -> Callable[[Function], Function]: ...
-
-
-def after_tool(
-    function: Function | None = None,
-    /,
-    *,
-    tools: tuple[str, ...] | list[str] = ("*",),
-    timeout_seconds: float = 10,
-    on_failure: FailureAction = "deny",
-) -> Any:
-    """Mark a function as a hook after a call: `@after_tool`, or `@after_tool(on_failure="ignore")`.
-
-    `tools`: names of the tools it is for, `*` for any text. `timeout_seconds`: how long it may take. `on_failure`:
-    whether a hook that fails or takes too long denies the call, or is ignored. Returns the function. BadInput for an
-    option that is not valid.
-    """
-    return _mark_function(When.AFTER, function, tools, timeout_seconds, on_failure)
+The options are those of `before_tool`.
+"""
 
 
 def find_mark(function: object) -> HookTraits | None:
     """The settings that a function was marked with; None when it was not."""
     found = getattr(function, _MARK, None)
     return found if isinstance(found, HookTraits) else None
-
-
-def _mark_function(
-    when: When, function: Any, tools: Sequence[str], timeout_seconds: float, on_failure: FailureAction
-) -> Any:
-    given = {"tools": tools, "timeout_seconds": timeout_seconds, "on_failure": on_failure}
-    try:
-        traits = HookTraits.model_validate({"when": when, **given})
-    except ValidationError as error:
-        raise BadInput(f"a hook cannot be marked like this: {describe_problems(error, 'hook')}") from None
-
-    def set_mark(found: Any) -> Any:
-        setattr(found, _MARK, traits)
-        return found
-
-    return set_mark(function) if function is not None else set_mark

@@ -1,6 +1,6 @@
 """The hooks of one worker: asked one after another, each with what the hooks before it left of the call.
 
-What goes wrong with a hook is its failure, and never an exception of ours. Only a stop passes through: it ends the hook
+An error of a hook is its failure, and never raised here. Only a stop passes through: it ends the hook
 that is being asked, with everything that it started.
 """
 
@@ -49,7 +49,7 @@ class Hook:
 
     @property
     def identity(self) -> dict[str, JsonValue]:
-        """What the hook is, for the digest of a worker's hooks."""
+        """The configuration of the hook, for the digest of a worker's hooks."""
         own = {"name": self.name, "when": self.when.value, "on_failure": self.on_failure.value}
         return {**own, "tools": list(self.tools), **self.runner.identity}
 
@@ -63,10 +63,10 @@ class Denial(NamedTuple):
 
 @dataclass(frozen=True)
 class BeforeOutcome:
-    """What the hooks before a call made of it."""
+    """The combined answer of the hooks before a call."""
 
     arguments: Arguments
-    """As they were rewritten; the very same object when they were not."""
+    """The arguments after all rewrites; the very same object when there was none."""
     rewritten_by: tuple[str, ...] = ()
     ask: tuple[str, ...] = ()
     """Why a person has to decide: one sentence for each hook that asks."""
@@ -74,15 +74,15 @@ class BeforeOutcome:
     stop_turn: str | None = None
     """Why the turn is to end; then the call is denied too."""
     notes: tuple[str, ...] = ()
-    """For the record: why arguments were rewritten, which failures were ignored."""
+    """Notes for the record: why arguments were rewritten, which failures were ignored."""
 
 
 @dataclass(frozen=True)
 class AfterOutcome:
-    """What the hooks after a call made of its result."""
+    """The combined answer of the hooks after a call."""
 
     result: str | None = None
-    """What the model reads instead; None when nothing was replaced."""
+    """The text that the model reads instead; None when nothing was replaced."""
     replaced_by: tuple[str, ...] = ()
     failed: str | None = None
     """Why the model reads nothing of the result, though the call has run: a sentence for the model."""
@@ -114,7 +114,7 @@ class Hooks:
 
     @property
     def hook_descriptions(self) -> list[dict[str, JsonValue]]:
-        """What the hooks are, in their order. Of variables the names alone."""
+        """The configuration of each hook, in order; variables by name only."""
         return [hook.identity for hook in self.all_hooks]
 
     async def ask_before(self, call: BeforeTool) -> BeforeOutcome:
@@ -173,7 +173,7 @@ async def _run_in_task(work: Coroutine[Any, Any, T]) -> T:
             raise asyncio.CancelledError
 
 
-# What one more answer, or a failure, changes in the outcome. Pure.
+# Adding an answer or a failure to the outcome. Pure.
 
 
 def apply_before_answer(so_far: BeforeOutcome, hook: str, answer: BeforeAnswer, phase: Phase) -> BeforeOutcome:

@@ -1,4 +1,4 @@
-"""What a hook is sent, and what it may answer.
+"""The messages to hooks, and their answers.
 
 The message about an invalid answer quotes none of its values: after a call they could hold what the hook withholds.
 
@@ -31,7 +31,7 @@ class HookFailure(Exception):
 
 
 def clean_text(text: str, limit: int = REASON_LIMIT) -> str:
-    """`text` as a person and a model may be shown it: without controls, at most `limit` characters."""
+    """Clean a text for people and models: without control characters, at most `limit` characters."""
     return shorten_text(strip_controls(drop_surrogates(text)).strip(), limit)
 
 
@@ -66,7 +66,7 @@ class AfterAnswer(_HookAnswer):
     """The answer of a hook after a call."""
 
     result: Text | None = None
-    """What the model reads instead."""
+    """The text that the model reads instead."""
 
 
 A = TypeVar("A", BeforeAnswer, AfterAnswer)
@@ -136,7 +136,7 @@ def _format_step(step: object) -> str:
 
 
 class HookCall(Data):
-    """What every hook is told of a call."""
+    """The facts about a call that every hook gets."""
 
     turn_id: str
     call_id: str
@@ -144,14 +144,14 @@ class HookCall(Data):
     server: str | None = None
     effect: Effect
     arguments: dict[str, JsonValue]
-    """As they would run, or ran."""
+    """The arguments with which the call would run, or ran."""
     mode: Mode = Mode.DEFAULT
     workspace: Path
 
     def encode(self) -> bytes:
         """The call as JSON, for a command. ValueError for arguments that JSON cannot represent."""
-        told = self.model_dump(mode="json") | {"workspace": drop_surrogates(str(self.workspace))}
-        return json.dumps(told, ensure_ascii=False, allow_nan=False).encode()
+        fields = self.model_dump(mode="json") | {"workspace": drop_surrogates(str(self.workspace))}
+        return json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()
 
 
 class BeforeTool(HookCall):

@@ -1,4 +1,4 @@
-"""How a hook is asked: a command with the call as JSON on its standard input, or a Python function.
+"""Asks a hook: a command with the call as JSON on its standard input, or a Python function.
 
 Both are other people's code: it may fail, hang, print or return anything, or ask to end the process. Each of these is a
 HookFailure, and nothing of it reaches the worker. Nothing of a command is left when its answer is there, when it took
@@ -40,11 +40,11 @@ THREADS_LIMIT = 32
 
 
 class HookRunner(Protocol):
-    """How a hook is asked."""
+    """Asks one hook."""
 
     @property
     def identity(self) -> dict[str, JsonValue]:
-        """What the hook is, for the digest of a worker's hooks. Of variables the names: values may be secrets."""
+        """The configuration of the hook, for the digest of all hooks; variables by name only: values may be secret."""
 
     async def ask(self, call: HookCall, kind: type[A], slots: asyncio.Semaphore) -> A:
         """Ask the hook; HookFailure when there is no answer. Time spent waiting for a slot is not part of its time."""
@@ -121,7 +121,7 @@ def _describe_errors(errors: bytearray) -> str:
 
 
 class _FunctionResult(NamedTuple):
-    """What a function returned or raised, as data: some exceptions would do harm if they were raised again."""
+    """The value that a function returned, or its exception, as data: some exceptions would do harm if raised again."""
 
     answer: Any = None
     error: BaseException | None = None

@@ -1,4 +1,4 @@
-"""The hooks a worker has: those of the settings in their order, then those of installed packages by name.
+"""Loads the hooks of a worker: those of the settings in their order, then those of installed packages by name.
 
 A tool that cannot be loaded is left out; a hook is not, since calls would run without it. So all problems of all hooks
 are one error, before the worker starts.

@@ -5,8 +5,9 @@ returns it; one that finds only an intent knows that the call may have taken eff
 it has not begun. `activities/execution/effect_runner.py` decides what follows from that. Why:
 docs/decisions/0008-ledger.md.
 
-    entry.py     what is recorded                   ledger.py     what every ledger can do, and its errors
-    sqlite.py    the file of one host               postgres.py   the database that hosts share
-    sqlite_file.py, postgres_database.py            opening, the tables, retries
-    open.py      which one, by the settings
+    ledger.py    the interface, its records and its errors
+    sqlite.py    the file of one host               sqlite_file.py        how it is created and opened
+    postgres.py  the database that hosts share      postgres_database.py  connections, tables, retries
+    open.py      opens the one that the settings name
+    sealed_table.py  further tables of that database, encrypted: saved grants, logins
 """

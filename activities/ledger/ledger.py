@@ -1,4 +1,4 @@
-"""What every ledger records and can do, and its two errors.
+"""The interface of every ledger, its records and its two errors.
 
 An effect is one execution of a call that must run once. A ledger has bounded waits and answers from its database alone:
 when that cannot be used, LedgerUnavailable is raised, and the call must not run.
@@ -87,10 +87,10 @@ def encode_intent(key: EffectKey, *, host: str, tool: str) -> str:
 
 def read_entry(intent: str, started_at: datetime, ended_at: datetime | None, result: str | None) -> LedgerEntry:
     """The entry in these stored fields. ValueError when they are damaged."""
-    said = json.loads(intent)
-    if not isinstance(said, dict) or (ended_at is None) != (result is None):
+    fields = json.loads(intent)
+    if not isinstance(fields, dict) or (ended_at is None) != (result is None):
         raise ValueError("not an entry")
-    body = {"key": said, "tool": said.get("tool"), "host": said.get("host"), "started_at": started_at}
+    body = {"key": fields, "tool": fields.get("tool"), "host": fields.get("host"), "started_at": started_at}
     return LedgerEntry.model_validate({**body, "ended_at": ended_at, "result": result})
 
 
@@ -117,18 +117,17 @@ class Ledger(Protocol):
 
     @property
     def is_shared(self) -> bool:
-        """Do workers on all hosts share the entries? Then the absence of one means that nobody began."""
+        """Do workers on all hosts share the entries? Then a missing entry means that no worker has begun the call."""
 
     async def check(self) -> None:
         """Connect to the database, so that a worker finds errors when it starts."""
 
     async def find(self, key: EffectKey) -> LedgerEntry | None:
-        """The entry of an effect; None when nobody began it."""
+        """Find the entry of an effect; None when no attempt has begun it."""
 
     async def record_intent(self, key: EffectKey, *, host: str, tool: str) -> LedgerEntry | None:
-        """Commit that the effect is about to begin; None when it is the caller's alone to begin.
-
-        Else the entry of whoever was first. Of any number of callers, exactly one gets None.
+        """Commit that the effect is about to begin; None when the caller may begin it, else the entry of the attempt
+        that was first. Of any number of callers, exactly one gets None.
         """
 
     async def record_result(self, key: EffectKey, result: str) -> None:
@@ -168,11 +167,11 @@ def check_result(result: str) -> None:
         raise LedgerRefused(f"the result takes {size:,} bytes, and the ledger keeps {RESULT_LIMIT:,}: cut it first")
 
 
-def check_kept(key: EffectKey, kept: str | None, result: str) -> None:
+def check_recorded(key: EffectKey, recorded: str | None, result: str) -> None:
     """Handle a result that was not written: LedgerRefused without an intent (None), else a warning if they differ."""
-    if kept is None:
+    if recorded is None:
         raise LedgerRefused(f"no intent is recorded for {str(key)!r}, so its result is not: intend it first")
-    if kept != result:
+    if recorded != result:
         logger.warning("The ledger keeps the first result of %s; a different one was not written", key)
 
 

@@ -17,7 +17,7 @@ from holdfast.activities.ledger.ledger import (
     LedgerEntry,
     Spending,
     check_age,
-    check_kept,
+    check_recorded,
     check_result,
     encode_intent,
     read_entry,
@@ -69,7 +69,7 @@ class PostgresLedger(Database):
             row = await connection.fetchrow(_FIND, key.id)
             return row["result"] if row else None
 
-        check_kept(key, await self.run_query(update_result), result)
+        check_recorded(key, await self.run_query(update_result), result)
 
     async def record_spendings(self, spendings: Sequence[Spending]) -> Spending | None:
         """See `Ledger`."""

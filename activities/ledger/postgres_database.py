@@ -66,11 +66,11 @@ def is_temporary(error: Exception) -> bool:
 
 
 def describe_error(error: Exception) -> str:
-    """Why a query failed, what to do, and the message of the driver."""
+    """Explain why a query failed and what to do, with the message of the driver."""
     known = next((words for kind, words in _ACTIONS.items() if isinstance(error, kind)), None)
     name, text = type(error).__name__, exception_text(error, 300)
-    told = f"{name}: {text}" if text and text != name else name
-    return f"{known} ({told})" if known else f"{told}. Look at the server's log"
+    message = f"{name}: {text}" if text and text != name else name
+    return f"{known} ({message})" if known else f"{message}. Look at the server's log"
 
 
 T = TypeVar("T")

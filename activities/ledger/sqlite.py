@@ -23,7 +23,7 @@ from holdfast.activities.ledger.ledger import (
     LedgerUnavailable,
     Spending,
     check_age,
-    check_kept,
+    check_recorded,
     check_result,
     encode_intent,
     read_entry,
@@ -94,10 +94,10 @@ class SqliteLedger:
                 update = "UPDATE effects SET result = ?, ended_at = ? WHERE id = ? AND ended_at IS NULL"
                 if connection.execute(update, (result, _read_clock(), key.id)).rowcount == 1:
                     return result
-                kept = self._find_entry(connection, key)
-                return kept.result if kept else None
+                entry = self._find_entry(connection, key)
+                return entry.result if entry else None
 
-        check_kept(key, await self._run_query(update_result), result)
+        check_recorded(key, await self._run_query(update_result), result)
 
     async def record_spendings(self, spendings: Sequence[Spending]) -> Spending | None:
         """See `Ledger`."""

@@ -36,7 +36,7 @@ class ResolvedServer:
 
     @property
     def place(self) -> str:
-        """Where the server is, without anything that may be secret."""
+        """The place of the server, without anything that may be secret."""
         if self.url is None:
             return self.secrets.hide(self.words[0])
         parts = urlsplit(self.url)
@@ -76,7 +76,7 @@ def _collect_given(settings: McpServerSettings) -> GivenSettings:
     words = [settings.command, *settings.args, settings.url]
     secret = settings.oauth.client_secret if settings.oauth else None
     assigned = [*settings.env.items(), *settings.headers.items(), *([("client_secret", secret)] if secret else [])]
-    return GivenSettings([word for word in words if word], assigned, settings.cwd or settings.folder)
+    return GivenSettings([word for word in words if word], assigned)
 
 
 def _fill_words(words: Sequence[str], variables: Mapping[str, str]) -> tuple[str, ...]:

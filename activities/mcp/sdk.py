@@ -1,4 +1,4 @@
-"""The `mcp` package, kept from logging and tracing what servers send; and the name that servers know us by."""
+"""Keeps the `mcp` package from logging and tracing what servers send, and builds the name that servers get of us."""
 
 from __future__ import annotations
 

@@ -1,33 +1,27 @@
-"""Which values in an MCP server's settings are secret, and references to the worker's environment.
+"""Finds the secret values in an MCP server's settings, and fills in references to the worker's environment.
 
 `${NAME}` is the worker's variable of that name, `${NAME:-other}` has a default, `${env:NAME}` is the same as some files
-write it. The value of a variable that the settings refer to is secret, unless it is an ordinary word, number, path or
-address: hiding those would make results unreadable and protect nothing. What is written down in the settings is secret
-where its name says so (`API_KEY`, `--token`), and so is the password of an address.
+write it. Secret is what the settings name: the value of every variable that they refer to, except the variables that
+all commands get (`PATH`, `HOME`); what is written down under a secret name (`API_KEY`, `--token`, `?token=`); and the
+password of an address. Nothing is guessed from how a value looks: what is not secret is written down, not referred to.
 """
 
 from __future__ import annotations
 
-import os.path
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
 
+from holdfast.activities.process.command import USUAL_VARIABLES
 from holdfast.config.schema import McpServerSettings
 from holdfast.errors import BadInput
 from holdfast.util.secrets import Secret, Secrets
 from holdfast.util.text import shorten_text
 
-SHORTEST_SECRET = 8
-SHORTEST_PASSWORD = 6
-"""The same for a value whose name says that it is secret."""
-LONGEST_WORD = 15
-"""Characters of letters or of digits alone that may be a word or a number like others."""
-LINE_LENGTH = 16
-"""Characters from which on a line of a longer secret is a secret too: a key is often printed line by line."""
+SHORTEST_SECRET = 6
+"""Characters of a value that is hidden: a shorter one, such as `true` or a port, would be found in other words."""
 COMMAND_LIMIT = 60
 """Characters of a command's arguments that are shown."""
 _REFERENCE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
@@ -37,16 +31,11 @@ _SECRET_NAME = re.compile(
     r"(?i)auth|bearer|cookie|credential|dsn|key|pass|phrase|private|pwd|secret|session|signature|token|webhook"
     r"|(?:^|[_-])(?:pat|pin|pw|sas|sig)(?:$|[_-])"
 )
-_NUMBER = re.compile(r"[\d.,:/+\- ]+")
-_PLAIN_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s@?#]+")
+_OPEN_VARIABLES = frozenset([*USUAL_VARIABLES, "PWD"])
 _QUERY_VALUE = re.compile(r"[?&]([^\s=&#]+)=([^\s&#]+)")
 _PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^\s:/?#@]*)(?::([^\s@/]*))?@")
-_COMMON_WORDS = frozenset(["password", "postgres", "postgresql", "changeme", "anonymous", "undefined", "localhost"])
-_USUAL_VARIABLES = frozenset({
-    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP", "TMP", "TERM", "COLORTERM",
-    "PWD", "OLDPWD", "HOSTNAME", "EDITOR", "VISUAL", "PAGER", "DISPLAY", "VIRTUAL_ENV", "NODE_ENV", "CI",
-})  # fmt: skip
-_USUAL_PREFIXES = ("LC_", "XDG_")
+_SCHEME = re.compile(r"[A-Za-z][\w-]*\s+(\S*)\s*")
+"""A scheme and credentials, as in the header Authorization (RFC 9110)."""
 
 
 # References
@@ -75,7 +64,7 @@ def fill_references(text: str, environment: Mapping[str, str]) -> str:
 
 
 def blank_references(text: str, environment: Mapping[str, str]) -> str:
-    """Keep what the settings themselves say: a space for each reference, its default where the variable is not set."""
+    """Replace each reference by a space, or by its default where the variable is not set."""
     return _REFERENCE.sub(lambda found: " " if found[1] in environment else found[2] or "", text)
 
 
@@ -83,83 +72,68 @@ def blank_references(text: str, environment: Mapping[str, str]) -> str:
 
 
 class GivenSettings(NamedTuple):
-    """What the settings say of one server, with its references as they are written."""
+    """The settings of one server that may hold secrets, with references as they are written."""
 
     words: Sequence[str] = ()
     """The command with its arguments, and the address."""
     assigned: Sequence[tuple[str, str]] = ()
     """Variables, headers and the like, each with its text."""
-    folder: Path = Path()
-    """What relative paths begin at."""
 
 
-def find_secrets(given: GivenSettings, environment: Mapping[str, str]) -> Iterator[Secret]:
-    """Yield what is secret of these settings."""
-    for name in list_variables(given):
-        value = environment.get(name, "").strip()
-        if is_secret(name, value) and not is_path(value, given.folder):
-            yield from _split_secret(name, value)
-        yield from _find_passwords(name, value)
-    for name, text in (*given.assigned, *find_named_values(given.words)):
-        literal = blank_references(text, environment).strip()
-        if is_secret_name(name) and not is_path(literal, given.folder):
-            parts = dict.fromkeys([literal, *literal.split()])
-            yield from (one for part in parts if is_secret(name, part) for one in _split_secret(name, part))
-        yield from _find_passwords(name, literal)
-    for word in given.words:
-        yield from _find_passwords("password", blank_references(word, environment))
+def find_secrets(
+    given: GivenSettings, environment: Mapping[str, str], shortest: int = SHORTEST_SECRET
+) -> Iterator[Secret]:
+    """Yield what is secret of these settings, without values of fewer than `shortest` characters."""
+    found = (*_list_values(given, environment), *_list_passwords(given, environment))
+    yield from (Secret(name, value) for name, value in found if len(value) >= shortest)
 
 
 def list_variables(given: GivenSettings) -> list[str]:
-    """List the variables that these settings refer to, without those that every process has and that are no secret."""
+    """List the variables that these settings refer to, without those that every command gets."""
     texts = [*given.words, *(text for _, text in given.assigned)]
     found = dict.fromkeys(name for text in texts for name in find_references(text))
-    return [name for name in found if name not in _USUAL_VARIABLES and not name.startswith(_USUAL_PREFIXES)]
+    return [name for name in found if name not in _OPEN_VARIABLES and not name.startswith("LC_")]
 
 
-def find_named_values(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield what a secret name stands before: `--api-key=…`, `--api-key …`, and `?api_key=…` in an address."""
+def _list_values(given: GivenSettings, environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Values with their names: of variables that are referred to, then those written down under a secret name."""
+    for name in list_variables(given):
+        value = environment.get(name, "").strip()
+        yield name, value
+        yield from ((name, line.strip()) for line in value.splitlines())  # output is read and logged line by line
+    for name, text in (*given.assigned, *_list_named_words(given.words)):
+        if _is_secret_name(name):
+            literal = blank_references(text.strip(), environment)
+            scheme = _SCHEME.fullmatch(literal)
+            if scheme is None or scheme[1]:  # else the credentials are a reference
+                yield name, literal.strip()
+            if scheme:
+                yield name, scheme[1]
+
+
+def _list_named_words(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The values with names in a command and an address: `--name=…`, `--name …`, and `?name=…`."""
     for word, following in pairwise([*words, ""]):
         name, has_value, value = word.partition("=")
-        if name.startswith("-") and is_secret_name(name) and (has_value or not following.startswith("-")):
+        if name.startswith("-") and (has_value or not following.startswith("-")):
             yield name.lstrip("-"), value if has_value else following
-        yield from ((name, value) for name, value in _QUERY_VALUE.findall(word) if is_secret_name(name))
+        for name, value in _QUERY_VALUE.findall(word):
+            yield from ((name, one) for one in dict.fromkeys((value, unquote(value))))
 
 
-def is_secret_name(name: str) -> bool:
+def _list_passwords(given: GivenSettings, environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The passwords of all addresses, escaped or not; a user without a password is one."""
+    texts = [(name, environment.get(name, "")) for name in list_variables(given)]
+    texts += [(name, blank_references(text, environment)) for name, text in given.assigned]
+    texts += [("password", blank_references(word, environment)) for word in given.words]
+    for name, text in texts:
+        for user, password in _PASSWORD.findall(text):
+            yield from ((name, one) for one in dict.fromkeys((password or user, unquote(password or user))))
+
+
+def _is_secret_name(name: str) -> bool:
     """Whether a name says that its value is secret."""
     return _SECRET_NAME.search(name) is not None
-
-
-def is_secret(name: str, value: str) -> bool:
-    """Whether the value with this name is secret; ordinary words, numbers and addresses are not."""
-    if value.lower() in _COMMON_WORDS or _PLAIN_ADDRESS.fullmatch(value):
-        return False
-    plain = value.isalpha() or _NUMBER.fullmatch(value) is not None
-    if is_secret_name(name):
-        return len(value) >= (SHORTEST_SECRET if plain else SHORTEST_PASSWORD)
-    return len(value) > LONGEST_WORD or (len(value) >= SHORTEST_SECRET and not plain)
-
-
-def is_path(value: str, folder: Path) -> bool:
-    """Whether the value names a file or folder of this machine."""
-    return value.startswith(("/", "./", "../", "~")) and os.path.exists(folder / os.path.expanduser(value))
-
-
-def _split_secret(name: str, value: str) -> Iterator[Secret]:
-    """The value, and its lines if it has several."""
-    yield Secret(name, value)
-    lines = [line.strip() for line in value.splitlines()]
-    if len(lines) > 1:
-        yield from (Secret(name, one) for one in lines if len(one) >= LINE_LENGTH and not one.startswith("-----"))
-
-
-def _find_passwords(name: str, text: str) -> Iterator[Secret]:
-    """The passwords of the addresses in a text, escaped or not; a user name that stands alone is one."""
-    for user, password in _PASSWORD.findall(text):
-        for value in dict.fromkeys((password or user, unquote(password or user))):
-            if password != user and is_secret("password", value):
-                yield Secret(name, value)
 
 
 # Showing a server

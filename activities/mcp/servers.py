@@ -136,9 +136,9 @@ class McpServers:
 
     async def _restore_tools(self, server: Server) -> None:
         """Publish the pinned tools of a server that is not connected yet; a call of one waits for the server."""
-        kept = [(one, find_read_kind(one, server.name)) for one in self._pinned[server.name].definitions]
-        offers = frozenset(offer for _, offer in kept if offer)
-        server.restore_tools((one for one, offer in kept if offer is None), offers)
+        pinned = [(one, find_read_kind(one, server.name)) for one in self._pinned[server.name].definitions]
+        offers = frozenset(offer for _, offer in pinned if offer)
+        server.restore_tools((one for one, offer in pinned if offer is None), offers)
         await self._publisher.prepare_server(server, server.definitions, offers)
         self._publisher.publish_server(server)
 
@@ -168,7 +168,7 @@ class ToolPublisher:
         """Log no problems: the caller shows them."""
         self._approved = approved
         self._made: dict[str, _ServerTools] = {}
-        self._told: dict[str, str | None] = {}
+        self._reported: dict[str, str | None] = {}
         self._remarked: dict[str, tuple[str, ...]] = {}
 
     async def prepare_server(
@@ -215,10 +215,10 @@ class ToolPublisher:
             self._remarked[server.name] = server.remarks
             for remark in server.remarks:
                 _LOGGER.warning("MCP server %s: %s", server.name, remark)
-        before = self._told.get(server.name)
+        before = self._reported.get(server.name)
         if self.is_silent or before == server.problem or server.state is ServerState.CONNECTING:
             return
-        self._told[server.name] = server.problem
+        self._reported[server.name] = server.problem
         if server.problem:
             _LOGGER.warning("MCP server %s: %s", server.name, redact_problem(server.problem))
         elif before:

@@ -56,8 +56,8 @@ async def request_reply(
 
     async def request_once(shown: Sequence[ShownMedia]) -> ModelResponse:
         messages = build_messages(conversation.messages, names, shown)
-        said = _ModelInput(messages, build_tool_definitions(tools, names), conversation.model.instructions)
-        return await _request_response(asked, model, said, conversation.model.settings, on_text, send_call)
+        model_input = _ModelInput(messages, build_tool_definitions(tools, names), conversation.model.instructions)
+        return await _request_response(asked, model, model_input, conversation.model.settings, on_text, send_call)
 
     asked = _AskedModel(models, name, others)
     model = await asked.get_model()
@@ -83,9 +83,11 @@ async def request_answer(
     async def ignore_call(part: ToolCallPart) -> None:
         return
 
-    said = _ModelInput(build_messages((UserMessage(text=question),), names), (), instructions)
+    model_input = _ModelInput(build_messages((UserMessage(text=question),), names), (), instructions)
     asked = _AskedModel(models, name)
-    response = await _request_response(asked, await asked.get_model(), said, settings, lambda text: None, ignore_call)
+    response = await _request_response(
+        asked, await asked.get_model(), model_input, settings, lambda text: None, ignore_call
+    )
     reply = asked.read_response(response, names)
     if not reply.text.strip():
         raise ApplicationError(f"{name}: the model answered nothing", type="no_answer")
@@ -123,7 +125,7 @@ class _AskedModel:
 
 @dataclass(frozen=True)
 class _ModelInput:
-    """What a provider is sent."""
+    """The input of a request to a provider."""
 
     messages: Sequence[ModelMessage]
     tools: Sequence[ToolDefinition]

@@ -1,4 +1,4 @@
-"""How a request to a model failed, for Temporal and for the turn: whether to retry it, and when."""
+"""Classifies failed requests to models for Temporal and for the turn: whether to retry them, and when."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class MediaLoader:
             self._refused.popitem(last=False)
 
     def _explain_not_shown(self, blob: BlobPart, model: str, takes: frozenset[MediaKind]) -> str:
-        """Why an item is not shown; empty when it is."""
+        """Explain why an item is not shown; empty when it is."""
         kind = MEDIA_KINDS.get(_find_type(blob))
         if kind is None:
             return "not shown: models do not accept its type"

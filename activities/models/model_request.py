@@ -84,8 +84,8 @@ def _check_end(model: Model, response: ModelResponse) -> None:
     if model.system in _TEST_SYSTEMS:
         return
     _check_reason(response)
-    told = (response.provider_details or {}).get("finish_reason")
-    if told is None and (response.finish_reason is None or _is_openai_model(model)):
+    reason = (response.provider_details or {}).get("finish_reason")
+    if reason is None and (response.finish_reason is None or _is_openai_model(model)):
         raise UnexpectedModelBehavior("the stream ended before the model did")
 
 

@@ -52,9 +52,7 @@ class Models:
         return Secrets(Secret(name, value) for name, value in there if len(value) >= SHORTEST_KEY)
 
     async def get(self, name: str) -> Model:
-        """Return the model with this name. BadInput, UserError or ImportError, with what to do, when it cannot
-        be had.
-        """
+        """Return the model with this name. BadInput, UserError or ImportError, with advice, when that fails."""
         if not any(glob.matches(name) for glob in self._allowed):
             allowed = ", ".join(self._settings.allow)
             raise BadInput(f"the model {name!r} is not allowed: the settings of this worker allow {allowed}")

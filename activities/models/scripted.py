@@ -45,8 +45,8 @@ async def stream_scripted_reply(
 
 def build_scripted_summary(past: Sequence[ConversationMessage]) -> ModelReply:
     """Build the summary of a long conversation: what the user said."""
-    said = [message.text for message in past if isinstance(message, UserMessage)]
-    return ModelReply(text="The user said:\n" + "\n".join(f"- {text}" for text in said))
+    texts = [message.text for message in past if isinstance(message, UserMessage)]
+    return ModelReply(text="The user said:\n" + "\n".join(f"- {text}" for text in texts))
 
 
 def _split_text(text: str) -> list[str]:

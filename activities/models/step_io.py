@@ -1,4 +1,4 @@
-"""What a model step reads from its turn, and what it sends to it. Importing this imports no provider package.
+"""The exchange of a model step with its turn: the conversation is fetched, calls are sent. No provider is imported.
 
 A conversation is fetched in pages. A worker caches it, so that a step fetches only what is new since the one before; it
 is fetched whole where another worker took that step (S42).
@@ -36,7 +36,7 @@ class _KnownMessages:
 
 @dataclass(frozen=True)
 class FetchedConversation:
-    """What a model is told, and how many messages of it are the session's."""
+    """The conversation for a model, and how many of its messages are the session's."""
 
     conversation: Conversation
     session: int
@@ -50,7 +50,7 @@ class ConversationCache:
         self._known: OrderedDict[tuple[str, str | None], _KnownMessages] = OrderedDict()
 
     async def fetch(self, turn_id: str, run_id: str | None) -> FetchedConversation:
-        """Fetch what the model of a turn is told now. RPCError when the turn cannot be queried."""
+        """Fetch the present conversation of a turn for its model. RPCError when the turn cannot be queried."""
         own, about = await self._fetch_messages(turn_id, run_id, run_id)
         assert about, "only a turn with a model takes a step"
         session = (await self._fetch_messages(about.session, None, about.session_run))[0] if about.session else []

@@ -62,21 +62,21 @@ def build_messages(
     Media are put into the tool's answer where the provider's API has a place for them (Anthropic), else into a user
     message after it (OpenAI's chat).
     """
-    told: list[ModelMessage] = []
+    built: list[ModelMessage] = []
     ids = _CallIds()
     media = iter(shown)
     for message in conversation:
         if isinstance(message, AssistantMessage):
             ids.add_message(message)
             if (response := _build_response(message, names, ids)).parts:
-                told.append(response)
+                built.append(response)
             continue
         parts = list(_build_request_parts(message, names, ids, media))
-        if told and isinstance(told[-1], ModelRequest):  # what tools and the user say in a row is one request
-            told[-1] = ModelRequest(parts=[*told[-1].parts, *parts])
+        if built and isinstance(built[-1], ModelRequest):  # what tools and the user say in a row is one request
+            built[-1] = ModelRequest(parts=[*built[-1].parts, *parts])
         else:
-            told.append(ModelRequest(parts=parts))
-    return told
+            built.append(ModelRequest(parts=parts))
+    return built
 
 
 class _CallIds:
@@ -141,11 +141,11 @@ def _build_response(message: AssistantMessage, names: ToolNames, ids: _CallIds) 
         ToolCallPart(names.to_model_name(call.tool), _to_object(call.arguments), tool_call_id=ids.get_id(call_id))
         for call_id, call in zip(message.call_ids, message.calls, strict=True)
     ]
-    if (kept := _load_kept_response(message)) is None:
+    if (signed := _load_signed_response(message)) is None:
         text = [TextPart(content=message.text)] if message.text.strip() else []
         return ModelResponse(parts=[*text, *calls])
     rest = iter(calls)
-    return replace(kept, parts=[_complete_part(part, rest) for part in kept.parts if not _is_blank(part)])
+    return replace(signed, parts=[_complete_part(part, rest) for part in signed.parts if not _is_blank(part)])
 
 
 def _complete_part(part: ModelResponsePart, calls: Iterator[ToolCallPart]) -> ModelResponsePart:
@@ -160,7 +160,7 @@ def _sign_call(call: ToolCallPart, by: ToolCallPart) -> ToolCallPart:
     return replace(call, id=by.id, provider_name=by.provider_name, provider_details=by.provider_details)
 
 
-def _load_kept_response(message: AssistantMessage) -> ModelResponse | None:
+def _load_signed_response(message: AssistantMessage) -> ModelResponse | None:
     """The response as its provider wrote it, if it still matches the message.
 
     One that another version of pydantic-ai wrote may not be readable: then the model goes on without it.
@@ -168,11 +168,11 @@ def _load_kept_response(message: AssistantMessage) -> ModelResponse | None:
     if message.said is None:
         return None
     try:
-        kept = _RESPONSE_ADAPTER.validate_python(message.said)
+        response = _RESPONSE_ADAPTER.validate_python(message.said)
     except ValidationError:
         return None
-    calls = sum(isinstance(part, ToolCallPart) for part in kept.parts)
-    return kept if calls == len(message.calls) and _extract_text(kept) == message.text else None
+    calls = sum(isinstance(part, ToolCallPart) for part in response.parts)
+    return response if calls == len(message.calls) and _extract_text(response) == message.text else None
 
 
 def _to_object(arguments: JsonValue) -> dict[str, Any]:
@@ -207,10 +207,10 @@ def _dump_signed(response: ModelResponse, calls: Sequence[ToolCallPart]) -> Json
     if not calls or not any(isinstance(part, ThinkingPart) or part.provider_details for part in parts):
         return None
     bare = ToolCallPart("", tool_call_id="")
-    said = [_sign_call(bare, part) if isinstance(part, ToolCallPart) else part for part in parts]
-    kept = ModelResponse(parts=said, provider_name=response.provider_name)
+    bare_parts = [_sign_call(bare, part) if isinstance(part, ToolCallPart) else part for part in parts]
+    signed = ModelResponse(parts=bare_parts, provider_name=response.provider_name)
     found: JsonValue = _RESPONSE_ADAPTER.dump_python(
-        kept, mode="json", include={"parts", "kind", "provider_name"}, exclude_none=True
+        signed, mode="json", include={"parts", "kind", "provider_name"}, exclude_none=True
     )
     return found if is_json_value(found) else None
 
@@ -246,7 +246,7 @@ def _describe_arguments(arguments: JsonValue) -> str:
 
 
 def build_tool_definitions(tools: Iterable[Declaration], names: ToolNames) -> list[ToolDefinition]:
-    """Build what a model is told of tools."""
+    """Build the definitions of tools for a model."""
     return [
         ToolDefinition(
             name=names.to_model_name(tool.name),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.activities.policy.command_matching import CommandReading
+from holdfast.activities.policy.command_reading import CommandReading
 from holdfast.activities.policy.policy import Policy, Ruling
 from holdfast.activities.policy.rules import RuleEffect
 from holdfast.activities.policy.subject import Subject

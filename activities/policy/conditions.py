@@ -1,7 +1,7 @@
-"""Does a rule match a call? Each of its keys becomes a condition, and all of them must hold.
+"""Matches rules with calls: each key of a rule becomes a condition, and all of them must hold.
 
 An allow rule must cover everything that a call names: every path, every url, every program. A deny or ask rule matches
-as soon as it is about one of them. What is unknown counts against the call: an allow rule needs YES, an ask rule takes
+as soon as it is about one of them. An unknown fact counts against the call: an allow rule needs YES, an ask rule takes
 MAYBE for YES, and a deny rule that is MAYBE is reported as such.
 
 Why: docs/decisions/0013-rules-look-at-values.md.
@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from holdfast.activities.policy.command_matching import CommandReading, Demand, parse_phrase
+from holdfast.activities.policy.command_phrases import parse_phrase
+from holdfast.activities.policy.command_reading import CommandReading, Demand
 from holdfast.activities.policy.patterns import (
     Expression,
     HostPattern,

@@ -20,7 +20,8 @@ from pydantic import Field, ValidationError
 
 from holdfast.activities.policy.policy import Policy, Ruling
 from holdfast.activities.policy.protected_files import complete_subject
-from holdfast.activities.policy.rules import Arguments, CallDescription
+from holdfast.activities.policy.rule_values import Arguments
+from holdfast.activities.policy.rules import CallDescription
 from holdfast.activities.policy.subject import Subject, build_call_subject
 from holdfast.config.toml_document import FileContent, FileProblem, format_problems, parse_document, read_content
 from holdfast.config.toml_lines import find_lines

@@ -19,39 +19,25 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
 
-from holdfast.activities.policy.command_matching import CommandReading
+from holdfast.activities.policy.command_reading import CommandReading
+from holdfast.activities.policy.git_environment import (
+    CREDENTIAL_HELPER,
+    REPLACED_KEYS,
+    GitSetting,
+    guard_git,
+    list_settings,
+    run_git,
+)
 from holdfast.activities.shell.programs.program import Program, find_reached_folders
 from holdfast.util.text import escape_controls, shorten_text
 
-GIT_SECONDS = 5.0
-"""The time for an answer of git."""
 MAX_REPOSITORIES = 20
 """Repositories of one command, submodules included."""
-MAX_BYTES = 64_000_000
-"""Bytes of an answer of git."""
-_ALWAYS_SETTINGS = (("safe.bareRepository", "explicit"), ("core.fsmonitor", "false"))
-_UNASKED_SETTINGS = (("core.hooksPath", "/dev/null"), ("core.pager", "cat"))
-_USER_DEFAULTS = {
-    "core.askPass": "",
-    "core.editor": ":",
-    "core.sshCommand": "ssh",
-    "gpg.openpgp.program": "gpg",
-    "gpg.program": "gpg",
-    "gpg.ssh.program": "ssh-keygen",
-    "gpg.x509.program": "gpgsm",
-    "sequence.editor": ":",
-}
-"""Programs that the user may have configured, with the defaults."""
-_NOT_PASSED_ON = frozenset(["GIT_CONFIG_PARAMETERS", "GIT_EXTERNAL_DIFF"])
-"""Variables that would override our settings: git reads the first one after them."""
-_CREDENTIAL_HELPER = re.compile(r"credential\.(.*\.)?helper", re.DOTALL)
-_REPLACED_KEYS = frozenset(name.lower() for name in (*dict((*_ALWAYS_SETTINGS, *_UNASKED_SETTINGS)), *_USER_DEFAULTS))
 _HARMLESS_KEYS = re.compile(
     r"""
     advice\..+ | apply\..+ | author\.(name|email) | blame\..+ | branch\.(?!.*\.mergeoptions$).+ | color\..+ | column\..+
@@ -117,24 +103,8 @@ _SHALLOW_COMMANDS = frozenset(
 """Subcommands that do not read submodules."""
 
 
-def guard_git(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a command, with settings for every git that it runs."""
-    return _add_settings(environment, _ALWAYS_SETTINGS)
-
-
-def guard_git_unasked(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """The environment of a command that nobody was asked about: git runs no hook, and only programs of the user."""
-    own = _read_own_settings(folder, environment)
-    chosen = {name: _find_last(own, name.lower(), usual) for name, usual in _USER_DEFAULTS.items()}
-    if "core.sshcommand" not in {key for key, _ in own}:
-        chosen["core.sshCommand"] = environment.get("GIT_SSH") or chosen["core.sshCommand"]
-    helpers = [("credential.helper", ""), *((key, value) for key, value in own if _CREDENTIAL_HELPER.fullmatch(key))]
-    told = _add_settings(environment, [*_ALWAYS_SETTINGS, *_UNASKED_SETTINGS, *chosen.items(), *helpers])
-    return {name: value for name, value in told.items() if name not in _NOT_PASSED_ON}
-
-
 def find_git_doubts(command: str, folder: Path, workspace: Path, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Why git may run a program by the configuration of a repository, for a person; empty when it does not."""
+    """Explain why git may run a program by the configuration of a repository, for a person; empty when it does not."""
     programs = CommandReading(command).programs
     gits = [program for program in programs if program.name and re.match(r"git(-|$)", program.name)]
     if not gits:
@@ -198,11 +168,10 @@ class _RepositoryCheck:
             self.doubts.append(f"git would look into over {MAX_REPOSITORIES} repositories")
             return
         self._seen.add(place)
-        found = _run_git(options, folder, self.environment, "config", "--list", "--show-scope", "--show-origin", "-z")
-        if found is None:
-            self.doubts.append("git does not tell its configuration")
+        settings = list_settings(options, folder, self.environment)
+        if settings is None:
+            self.doubts.append("git could not list its configuration")
             return
-        settings = list(_parse_settings(found))
         if program is not None and self._may_push_here(program, options, folder, settings):
             self.doubts.append("git would push into a repository of the workspace, whose hooks run programs")
         for setting in settings:
@@ -217,7 +186,7 @@ class _RepositoryCheck:
                 self._check_folder((), submodule, deeper=True, program=program)
 
     def _may_push_here(
-        self, program: Program, options: tuple[str, ...], folder: Path, settings: Iterable[_Setting]
+        self, program: Program, options: tuple[str, ...], folder: Path, settings: Iterable[GitSetting]
     ) -> bool:
         """May the target of a push be a repository in the workspace?"""
         words = program.normal[2:]
@@ -227,7 +196,7 @@ class _RepositoryCheck:
         known = [(found["remote"], one.value) for one in settings if (found := _ADDRESS_KEYS.fullmatch(one.key))]
         named = {remote for remote, _ in known if remote is not None} & set(operands)
         configured = [value for remote, value in known if not named or remote in named]
-        old = _run_git(options, folder, self.environment, "rev-parse", "--git-common-dir")
+        old = run_git(options, folder, self.environment, "rev-parse", "--git-common-dir")
         # Old versions of git kept addresses in files of these folders.
         if old and any(_has_files(folder / os.fsdecode(old.strip()) / one) for one in ("remotes", "branches")):
             return True
@@ -255,34 +224,15 @@ class _RepositoryCheck:
         except (OSError, ValueError):
             return True
 
-    def _may_run(self, setting: _Setting, folder: Path) -> bool:
+    def _may_run(self, setting: GitSetting, folder: Path) -> bool:
         key, value = setting.key, setting.value
-        if key in _REPLACED_KEYS or _CREDENTIAL_HELPER.fullmatch(key) or (key, value) in _LFS_SETTINGS:
+        if key in REPLACED_KEYS or CREDENTIAL_HELPER.fullmatch(key) or (key, value) in _LFS_SETTINGS:
             return False
         if key == "core.worktree":  # of a submodule; any other value makes git write elsewhere
             return not (folder / setting.file.parent / value).resolve().is_relative_to(self.workspace)
         if key.startswith("remote.") and key.endswith("url") and _TRANSPORT.match(value):
             return True
         return _HARMLESS_KEYS.fullmatch(key) is None
-
-
-@dataclass(frozen=True)
-class _Setting:
-    scope: str
-    origin: str
-    key: str
-    """In lower case, except between the first and the last dot."""
-    value: str
-
-    @property
-    def file(self) -> Path:
-        return Path(self.origin.removeprefix("file:"))
-
-    def is_of_the_repository(self, folder: Path, workspace: Path) -> bool:
-        """Is it in the configuration of the repository, or in a file of the workspace that the user includes?"""
-        if self.scope in ("system", "global"):
-            return self.origin.startswith("file:") and (folder / self.file).resolve().is_relative_to(workspace)
-        return self.scope != "command"
 
 
 def _has_files(folder: Path) -> bool:
@@ -292,49 +242,15 @@ def _has_files(folder: Path) -> bool:
         return False
 
 
-def _parse_settings(listed: bytes) -> Iterator[_Setting]:
-    texts = listed.decode("utf-8", "surrogateescape").split("\0")
-    for scope, origin, pair in zip(texts[::3], texts[1::3], texts[2::3], strict=False):
-        key, _, value = pair.partition("\n")
-        yield _Setting(scope, origin, key, value)
-
-
-def _read_own_settings(folder: Path, environment: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The settings of the user and the machine, in order; empty when git fails."""
-    found = _run_git((), folder, guard_git(environment), "config", "--list", "--show-scope", "--show-origin", "-z")
-    return [(one.key, one.value) for one in _parse_settings(found or b"") if one.scope in ("system", "global")]
-
-
-def _find_last(settings: Iterable[tuple[str, str]], key: str, usual: str) -> str:
-    values = [value for name, value in settings if name == key]
-    return values[-1] if values else usual
-
-
 def _list_submodules(options: tuple[str, ...], folder: Path, environment: Mapping[str, str]) -> Iterator[Path]:
     """The checked-out submodules of a repository."""
-    top = _run_git(options, folder, environment, "rev-parse", "--show-toplevel")
-    listed = _run_git(options, folder, environment, "ls-files", "--stage", "--full-name", "-z", ":/") if top else None
+    top = run_git(options, folder, environment, "rev-parse", "--show-toplevel")
+    listed = run_git(options, folder, environment, "ls-files", "--stage", "--full-name", "-z", ":/") if top else None
     for line in (listed or b"").split(b"\0"):
         if line.startswith(b"160000 ") and top:
             place = Path(os.fsdecode(top.rstrip(b"\n")), os.fsdecode(line.partition(b"\t")[2]))
             if os.path.lexists(place / ".git"):
                 yield place
-
-
-def _run_git(options: tuple[str, ...], folder: Path, environment: Mapping[str, str], *words: str) -> bytes | None:
-    """The output of git; None when it fails, or prints too much."""
-    try:
-        done = subprocess.run(
-            ["git", *options, *words],
-            cwd=folder,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=GIT_SECONDS,
-        )
-    except (OSError, ValueError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 and len(done.stdout) <= MAX_BYTES else None
 
 
 def _find_options(program: Program) -> tuple[str, ...] | None:
@@ -355,17 +271,6 @@ def _find_options(program: Program) -> tuple[str, ...] | None:
         elif word == "-c":
             next(words, None)
     return tuple(found)
-
-
-def _add_settings(environment: Mapping[str, str], settings: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The environment with further settings behind its own: for git the last one counts."""
-    given = environment.get("GIT_CONFIG_COUNT", "")
-    first = int(given) if given.isascii() and given.isdigit() and len(given) < 5 else 0
-    told = dict(environment)
-    last = first
-    for last, (key, value) in enumerate(settings, start=first + 1):
-        told |= {f"GIT_CONFIG_KEY_{last - 1}": key, f"GIT_CONFIG_VALUE_{last - 1}": value}
-    return {**told, "GIT_CONFIG_COUNT": str(last)}
 
 
 def _format_text(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Grants: which one applies to a call, and which ones a question offers (S24).
+"""Finds the grant that applies to a call, and the grants that a question offers (S24).
 
 A grant stands for a rule on the fields of its scope, and is narrower than a policy rule: it is given in passing. One
 that allows must cover the whole call: a command counts as it was rebuilt, since that is what will run; a phrase that is
@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from holdfast.activities.policy.command_matching import END_MARK, CommandReading, Words, parse_phrase, quote_word
+from holdfast.activities.policy.command_phrases import END_MARK, Words, parse_phrase, quote_word
+from holdfast.activities.policy.command_reading import CommandReading
 from holdfast.activities.policy.conditions import CallFacts, build_conditions, match_rule
 from holdfast.activities.policy.patterns import find_host
 from holdfast.activities.policy.policy import RuleIndex, Ruling
@@ -273,7 +274,7 @@ def _build_narrow_offers(subject: Subject, call: CandidateCall) -> Iterator[Offe
 
 
 def _build_command_offers(subject: Subject, call: CandidateCall) -> Iterator[Offer]:
-    """For one program its words, for a chain the whole text; then well-known programs with any further words."""
+    """Offer the words of one program or the whole text of a chain; then well-known programs with any further words."""
     always, facts = DecisionAction.PROCEED_ALWAYS, call.rebuilt_facts
     if facts is None or facts.reading is None or subject.sets_variables:
         return

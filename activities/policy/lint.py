@@ -1,4 +1,4 @@
-"""Mistakes in policy files: rules that can never match, examples that fail, and rules that match too much.
+"""Finds mistakes in policy files: rules that can never match, examples that fail, and rules that match too much.
 
 A rule without effect is worse than none, because somebody relies on it. Only certain cases are errors.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from holdfast.activities.policy.command_matching import Phrase
+from holdfast.activities.policy.command_phrases import Phrase
 from holdfast.activities.policy.conditions import CallFacts, build_conditions, match_rule
 from holdfast.activities.policy.patterns import is_one_file
 from holdfast.activities.policy.protected_files import complete_subject
@@ -141,8 +141,8 @@ def _list_modes(rule: Rule) -> frozenset[str]:
 
 
 def _digest_conditions(rule: Rule) -> str:
-    said = rule.model_dump(mode="json", include={*CONDITION_KEYS, "anything"}, exclude_none=True)
-    return digest_canonical(said)
+    conditions = rule.model_dump(mode="json", include={*CONDITION_KEYS, "anything"}, exclude_none=True)
+    return digest_canonical(conditions)
 
 
 def _describe_shadowing(earlier: Rule, rules: Sequence[Rule]) -> str:
@@ -205,7 +205,7 @@ def _build_arguments(example: Example) -> dict[str, Any]:
 
 
 def explain_phrase_risk(phrase: Phrase) -> str | None:
-    """Why an allow rule with these words may cover more, or less, than it seems to; None when no risk is known."""
+    """Explain why an allow rule with these words may cover more or less than it seems to; None without a known risk."""
     from holdfast.activities.shell.programs.wrappers import list_runner_phrases  # loaded with the parser of commands
 
     any_file = "any-file"

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from holdfast.activities.policy.command_matching import parse_phrase
+from holdfast.activities.policy.command_phrases import parse_phrase
 from holdfast.activities.policy.lint import (
     explain_phrase_risk,
     find_contradictions,
@@ -37,7 +37,7 @@ from holdfast.config.toml_lines import find_lines
 from holdfast.errors import BadInput
 
 WORKSPACE_FILE = Path(".holdfast", "policy.toml")
-"""In the workspace. It may only tighten: anybody who can write there may have written it."""
+"""The policy file of a workspace. It may only tighten: anybody who can write there may have written it."""
 ADMIN_FILE = Path("/etc/holdfast/policy.toml")
 SHIPPED_FILE = Path(__file__).with_name("defaults.toml")
 YOLO_FILE = Path(__file__).with_name("yolo.toml")
@@ -91,9 +91,9 @@ def load_files(sources: Iterable[PolicySource]) -> list[LoadedFile]:
 def build_policy(loaded: Iterable[LoadedFile]) -> Policy:
     """The policy of these files. BadInput when one of them has problems."""
     files = list(loaded)
-    told = [format_problems(one.document.content.file, one.problems) for one in files if one.problems]
-    if told:
-        raise BadInput("\n".join(told))
+    problems = [format_problems(one.document.content.file, one.problems) for one in files if one.problems]
+    if problems:
+        raise BadInput("\n".join(problems))
     return Policy(entry for one in files for entry in one.entries)
 
 
@@ -149,7 +149,7 @@ def _build_inspection(tier: Tier) -> Callable[[Rule], Iterator[RuleFault]]:
 def _find_expired(entries: Iterable[PolicyRule], now: datetime) -> Iterator[FileProblem]:
     for place, entry in enumerate(entries, start=1):
         if entry.rule.expires and entry.rule.expires <= now:
-            yield FileProblem(entry.line, f"rule.{place}.expires", "the rule has expired, and says nothing any more")
+            yield FileProblem(entry.line, f"rule.{place}.expires", "the rule has expired and has no effect any more")
 
 
 def _find_misspelt(entries: Iterable[PolicyRule]) -> Iterator[FileProblem]:

@@ -1,6 +1,6 @@
 """Compares values, paths and hosts of a call with those of a rule.
 
-Of a table in a rule, every entry must hold; entries of the call that it does not have may be anything. Regular
+Every entry of a table in a rule must hold; further entries of the call may be anything. Regular
 expressions run on an engine that is linear in the length of the text, which a model chose. Hosts are normalised:
 `EXAMPLE.com.` is `example.com`, and `2130706433` is `127.0.0.1`.
 """
@@ -84,7 +84,7 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def explain_unfit_value(value: Any, depth: int = MAX_DEPTH) -> str | None:
-    """Why no argument can equal this value of a TOML file; None when one can."""
+    """Explain why no argument can equal this value of a TOML file; None when one can."""
     if depth == 0:
         return "is nested too deeply"
     if isinstance(value, dict | list):

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from holdfast.activities.policy.command_matching import parse_phrase
+from holdfast.activities.policy.command_phrases import parse_phrase
 from holdfast.activities.policy.conditions import CallFacts, Condition, build_conditions, match_rule
 from holdfast.activities.policy.lint import precedence_key
 from holdfast.activities.policy.rules import Rule, RuleEffect, Tier
@@ -99,9 +99,9 @@ class Ruling(Data):
     rule: str
     tier: Tier
     reason: str | None = None
-    """For the person."""
+    """The reason for the person."""
     message: str | None = None
-    """For the model, when denied."""
+    """The message for the model, when denied."""
     anything: bool = False
     """The rule matches every call."""
     always_ask: bool = False
@@ -280,7 +280,7 @@ class Policy:
         return _RuleResult(entry, truth, condition.explain(facts) if condition else "")
 
     def _explain_silence(self, rule: Rule, subject: Subject, mode: Mode) -> str | None:
-        """Why a rule does not apply in this mode or at this time; None when it does."""
+        """Explain why a rule does not apply in this mode or at this time; None when it does."""
         if rule.modes is not None and mode not in rule.modes:
             return f"it is not for mode `{mode.value}`"
         loosens = rule.modes is None and rule.decision is not RuleEffect.DENY

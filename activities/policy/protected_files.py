@@ -2,7 +2,7 @@
 
 Three kinds: files that the settings in effect name (settings, policy files, scripts, modules, lists of servers, the
 data folder, keys); what git takes for a repository, or would after the call; and files that other programs run or obey
-by their names (`CODE_FILES`). Only an allow rule that names the very file covers such a call (see `conditions`).
+by their names (`code_files`). Only an allow rule that names the very file covers such a call (see `conditions`).
 
 For a command: the targets of its redirections, and the words of its programs unless these only read. A path that only
 running the command tells is not found, nor is what a program does by itself.
@@ -25,7 +25,8 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import JsonValue
 
-from holdfast.activities.policy.command_matching import CommandReading
+from holdfast.activities.policy.code_files import explain_code_file
+from holdfast.activities.policy.command_reading import CommandReading
 from holdfast.activities.policy.conditions import may_send
 from holdfast.activities.policy.subject import FOLDER_ARGUMENT, Subject
 from holdfast.activities.shell.programs.option_effects import find_effects, may_run_unseen
@@ -33,86 +34,6 @@ from holdfast.activities.shell.programs.program import NOWHERE, Program, find_re
 from holdfast.activities.shell.programs.program_effects import is_harmless
 from holdfast.activities.shell.programs.program_tables import split_names
 from holdfast.domain.calls.tool import Effect
-
-# Who starts what draws the line. A file is listed when code in it runs although nobody started that: because a folder
-# is opened or entered, a commit is made, a branch is pushed, or because it names a program that a common tool starts.
-#
-# Not listed, because they are the work itself and run when somebody builds or tests it, which is a command: Makefile,
-# package.json, pyproject.toml, setup.py, conftest.py, Dockerfile, build.gradle, CMakeLists.txt. Nor texts for models
-# (AGENTS.md, CLAUDE.md, .cursorrules): what they suggest is judged like every call. Nor `.env`, which has values.
-CODE_FILES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("Holdfast goes by it", (".holdfast", "holdfast.toml", "granted.toml")),
-    (
-        "git runs hooks, filters, drivers and other programs by it",
-        (".git", ".gitattributes", ".gitmodules", ".gitconfig", ".config/git", ".lfsconfig"),
-    ),
-    ("a version control system runs hooks and other programs by it", (".hg", ".hgrc", ".jj")),
-    (
-        "it runs at every commit",
-        (".husky", ".githooks", ".pre-commit-config.yaml", ".pre-commit-config.yml", "lefthook*.yml", ".lefthook*.yml",
-         "lefthook*.toml", ".lefthook*.toml", ".lintstagedrc*", "lint-staged.config.*", ".overcommit.yml"),
-    ),
-    ("it runs when its folder is entered", (".envrc", "mise*.toml", ".mise*.toml", ".mise",
-                                              ".config/mise", ".autoenv.zsh")),
-    (
-        "an editor runs it, or the programs that it names, when the folder is opened",
-        (".vscode", "*.code-workspace", ".idea", ".fleet", ".zed", ".devcontainer", ".devcontainer.json", ".exrc",
-         ".nvimrc", ".nvim.lua", ".lvimrc", ".vimrc", ".dir-locals.el", ".dir-locals-2.el", ".luarc.json", ".vim",
-         ".config/nvim", ".emacs", ".emacs.d"),
-    ),
-    (
-        "it runs, with the project's secrets, when a branch is pushed",
-        (".github", ".forgejo", ".gitea", ".gitlab", ".gitlab-ci.yml", ".circleci", ".travis.yml", ".cirrus.yml",
-         ".drone.yml", ".woodpecker", ".woodpecker.yml", ".woodpecker.yaml", ".buildkite", ".teamcity", ".build.yml",
-         ".appveyor.yml", "appveyor.yml", "azure-pipelines.yml", ".azure-pipelines", "bitbucket-pipelines.yml",
-         "cloudbuild.yaml", "Jenkinsfile"),
-    ),
-    (
-        "a package manager or a build tool takes from it which programs it starts",
-        (".npmrc", ".yarnrc", ".yarnrc.yml", ".yarn/releases", ".yarn/plugins", ".pnpmfile.cjs", ".pnp.cjs",
-         ".pnp.loader.mjs", "bunfig.toml", ".cargo/config", ".cargo/config.toml", ".bazelrc", ".bazeliskrc",
-         ".bazelversion", ".mvn", "gradle/wrapper", "rust-toolchain",
-         "rust-toolchain.toml", ".latexmkrc", "latexmkrc", ".bundle/config", ".gemrc",
-         ".terraformrc", ".sbtopts", ".jvmopts"),
-    ),
-    (
-        "an interpreter or a debugger runs it whenever it starts",
-        ("sitecustomize.py", "usercustomize.py", "*.pth", ".Renviron", ".octaverc",
-         ".pdbrc", ".gdbinit", ".lldbinit", ".ipython", ".Rprofile",
-         ".irbrc", ".pryrc", ".ghci", ".ocamlinit"),
-    ),
-    (
-        "an assistant takes from it which programs run, and what it may do",
-        (".claude", ".gemini", ".codex", ".cursor", ".windsurf", ".continue", ".roo", ".kiro", ".amazonq",
-         ".aider.conf.yml", ".mcp.json"),
-    ),
-    (
-        "a login or a connection runs it",
-        (".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".zshrc", ".zshenv",
-         ".zprofile", ".zlogin", ".inputrc", ".xprofile", ".xinitrc", ".xsession", ".xsessionrc", ".cshrc", ".tcshrc",
-         ".login", ".kshrc", ".mkshrc", ".zlogout", ".bash_completion", ".pam_environment", ".tmux.conf", ".screenrc",
-         ".sqliterc", ".psqlrc", ".ssh", ".gnupg", ".netrc",
-         ".aws/config", ".kube/config", ".docker/config.json", ".config/fish", ".config/autostart", ".config/systemd",
-         ".local/bin", "Library/LaunchAgents"),
-    ),
-)  # fmt: skip
-"""Reasons with names of files and folders anywhere; `*` stays within a name. A folder includes everything in it."""
-
-
-def _compile_names(names: tuple[str, ...]) -> re.Pattern[str]:
-    # Without case: some file systems ignore it, and so does git when it looks for `.git`.
-    ways = "|".join(re.escape(name.casefold()).replace(r"\*", "[^/]*") for name in names)
-    return re.compile(f"/(?:{ways})/")
-
-
-_PATTERNS = tuple((reason, _compile_names(names)) for reason, names in CODE_FILES)
-
-
-def explain_code_file(path: str) -> str | None:
-    """Why a file with this path decides what runs; None when its name is not listed."""
-    text = f"/{path.strip('/')}/".casefold()
-    return next((reason for reason, pattern in _PATTERNS if pattern.search(text)), None)
-
 
 MAX_FILES = 2_000
 """Files of a copied folder, matches of a pattern, or texts among arguments that are examined."""
@@ -168,7 +89,7 @@ class ProtectedFiles:
                 yield path, self.explain_protection(path)
 
     def explain_protection(self, path: Path) -> str | None:
-        """Why a file is protected; None when it is not. `path` is absolute, with links resolved or not."""
+        """Explain why a file is protected; None when it is not. `path` is absolute, with links resolved or not."""
         inside = path.is_relative_to(self._root)
         for named, reason in (self.named or {}).items():
             around = inside and self._root.is_relative_to(named)  # a workspace may be in the data folder

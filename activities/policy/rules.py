@@ -7,16 +7,31 @@ of the validation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from datetime import UTC, date, datetime, time, timedelta
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from holdfast.activities.policy.command_matching import parse_phrase
-from holdfast.activities.policy.patterns import Expression, HostPattern, explain_unfit_value
+from holdfast.activities.policy.rule_values import (
+    Arguments,
+    Commands,
+    Duration,
+    Flag,
+    Hosts,
+    LongText,
+    Moment,
+    Names,
+    OnlyTrue,
+    Paths,
+    Patterns,
+    Reason,
+    Servers,
+    ShortName,
+    SingleOrList,
+    Table,
+)
 from holdfast.activities.policy.subject import CallKind
 from holdfast.config.toml_document import SENTENCE_ERROR
 from holdfast.domain.approvals.approval import Deadline, Needs
@@ -24,142 +39,8 @@ from holdfast.domain.base import StrictData
 from holdfast.domain.calls.tool import Effect
 from holdfast.domain.modes import Mode
 from holdfast.util.durations import parse_duration
-from holdfast.util.globs import Glob, PathPattern
-from holdfast.util.text import drop_surrogates, escape_controls
-
-MAX_ALTERNATIVES = 1_000
-"""Entries of one condition."""
-NAME_LIMIT, REASON_LIMIT, MESSAGE_LIMIT = 100, 1_000, 4_000
-
-
-def _wrap_single(value: object) -> object:
-    """A text stands for a list of one text."""
-    if isinstance(value, str):
-        return (value,)
-    if not isinstance(value, list | tuple):
-        raise ValueError("must be text, or an array of texts")
-    if not value:
-        raise ValueError("is empty: it would match nothing")
-    if len(value) > MAX_ALTERNATIVES:
-        raise ValueError(f"has over {MAX_ALTERNATIVES:,} entries")
-    return value
-
-
-def _translate_false(value: object) -> object:
-    """`false` becomes the empty name: a tool of no server."""
-    if value is False:
-        return ("",)
-    if value == "" or (isinstance(value, list) and "" in value):
-        raise ValueError("is empty: say `false` for tools of no server")
-    return _wrap_single(value)
-
-
-def _check_server(text: str) -> str:
-    Glob(text)
-    return text
-
-
-def _build_check(read: Callable[[str], object]) -> AfterValidator:
-    def check_text(text: str) -> str:
-        if not text.strip():
-            raise ValueError("is empty")
-        read(text)
-        return text
-
-    return AfterValidator(check_text)
-
-
-def _check_path(text: str) -> None:
-    """ValueError for a pattern that can match no normalised path."""
-    PathPattern(text)
-    names = text.removeprefix("/").split("/")
-    if text != "." and ("." in names or "" in names):
-        raise ValueError(f"{text!r} matches nothing: leave out `./` and empty names, and end a folder in `/**`")
-    climbing = len(names) - len([name for name in names if name != ".."])
-    if names[:climbing] != [".."] * climbing or (climbing and text.startswith("/")):
-        raise ValueError(f"{text!r} matches nothing: paths of calls are without `..`, save at the start of one outside")
-
-
-def _check_true(value: object) -> object:
-    if value is False:
-        raise ValueError("can only be true: leave it out otherwise")
-    return value
-
-
-def _check_name(text: str) -> str:
-    if not text.strip() or len(text) > NAME_LIMIT or escape_controls(text) != text or "\n" in text:
-        raise ValueError(f"must be one line of 1 to {NAME_LIMIT} characters, all of them visible")
-    return text
-
-
-def _check_harmless(text: str) -> str:
-    """Escape what must not reach a terminal."""
-    return escape_controls(drop_surrogates(text))
-
-
-def _parse_moment(value: object) -> object:
-    """A date means the end of that day, in UTC."""
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            raise ValueError("must say its offset, as in 2030-01-31T12:00:00Z")
-        return value
-    if isinstance(value, date):
-        try:
-            return datetime.combine(value, time(), UTC) + timedelta(days=1)
-        except OverflowError:
-            raise ValueError("is too far away") from None
-    raise ValueError("must be a date, or a date and time with its offset")
-
-
-def _check_filled(value: object) -> object:
-    if value == {}:
-        raise ValueError("is empty: it would say nothing")
-    return value
-
-
-def _check_json(value: object) -> object:
-    if isinstance(value, dict) and (complaint := explain_unfit_value(value)):
-        raise ValueError(complaint)
-    return value
-
-
-def _check_expressions(value: dict[str, Any]) -> dict[str, Any]:
-    for name, pattern in value.items():
-        if isinstance(pattern, dict):
-            _check_expressions(pattern)
-        elif not isinstance(pattern, str):
-            raise ValueError("holds something that is no regular expression in text")
-        else:
-            try:
-                Expression(pattern)
-            except ValueError as error:
-                raise ValueError(f"{name!r} {error}") from None
-    return value
-
-
-def _check_duration(text: str) -> str:
-    parse_duration(text)
-    return text
-
-
-Flag = Annotated[bool, Field(strict=True)]
-OnlyTrue = Annotated[bool, BeforeValidator(_check_true), Field(strict=True)]
-SingleOrList = BeforeValidator(_wrap_single)
-Names = Annotated[tuple[Annotated[str, _build_check(Glob)], ...], SingleOrList]
-Servers = Annotated[tuple[Annotated[str, AfterValidator(_check_server)], ...], BeforeValidator(_translate_false)]
-Paths = Annotated[tuple[Annotated[str, _build_check(_check_path)], ...], SingleOrList]
-Hosts = Annotated[tuple[Annotated[str, _build_check(HostPattern)], ...], SingleOrList]
-Commands = Annotated[tuple[Annotated[str, _build_check(parse_phrase)], ...], SingleOrList]
-Arguments = Annotated[dict[str, Any], BeforeValidator(_check_json)]
-Table = Annotated[Arguments, BeforeValidator(_check_filled)]
-SafeText = Annotated[str, AfterValidator(_check_harmless)]
-ShortName = Annotated[str, AfterValidator(_check_name)]
-Moment = Annotated[datetime, BeforeValidator(_parse_moment)]
-Patterns = Annotated[Table, AfterValidator(_check_expressions)]
-Duration = Annotated[str, AfterValidator(_check_duration)]
-Reason = Annotated[SafeText, Field(max_length=REASON_LIMIT)]
-LongText = Annotated[SafeText, Field(max_length=MESSAGE_LIMIT)]
-
+from holdfast.util.globs import Glob
+from holdfast.util.text import escape_controls
 
 MAX_RULES = 5_000
 """Rules of one file."""
@@ -183,7 +64,7 @@ class RuleEffect(StrEnum):
 
 
 class Tier(StrEnum):
-    """Where a rule comes from, the strongest first."""
+    """The origin of a rule, the strongest first."""
 
     ADMIN = "admin"
     USER = "user"
@@ -257,9 +138,9 @@ class Rule(StrictData):
     """Every mode when left out."""
     priority: Annotated[int, Field(strict=True, ge=0, le=999)] = 100
     reason: Reason | None = None
-    """For the person."""
+    """The reason for the person."""
     message: LongText | None = None
-    """For the model, when denying."""
+    """The message for the model, when denying."""
     always_ask: OnlyTrue | None = None
     """No grant applies."""
     role: ShortName | None = None
@@ -331,8 +212,10 @@ class Rule(StrictData):
             )
             return
         if self.deadline is None:
-            waits = (key for key in ("warning", "on_deadline") if key in given)
-            yield from (RuleFault((key,), f"`{key}` is about a deadline: say `deadline` as well") for key in waits)
+            deadline_keys = (key for key in ("warning", "on_deadline") if key in given)
+            yield from (
+                RuleFault((key,), f"`{key}` is about a deadline: say `deadline` as well") for key in deadline_keys
+            )
         elif self.warning and parse_duration(self.warning) >= parse_duration(self.deadline):
             yield RuleFault(("warning",), "`warning` must be shorter than the deadline that it warns of")
         if self.on_deadline == "allow" and self.needs != Needs():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -22,9 +21,9 @@ from holdfast.activities.policy.rules import CONDITION_KEYS, Rule, RuleEffect, T
 from holdfast.activities.policy.subject import Subject
 from holdfast.config.toml_document import FILE_LIMIT, FileContent, FileProblem, format_problems, read_content
 from holdfast.domain.approvals.grants import Grant
-from holdfast.errors import BadInput, HoldfastError
-from holdfast.util.files import hold_lock, write_whole
+from holdfast.errors import BadInput
 from holdfast.util.json_values import digest_canonical
+from holdfast.util.private_files import lock_file, replace_private
 from holdfast.util.text import escape_controls, shorten_text
 
 FILE_NAME = "granted.toml"
@@ -49,7 +48,7 @@ def find_saved(file: Path, name: str) -> Rule | None:
 def save_grant(file: Path, grant: Grant | Rule) -> str:
     """Add a grant, and return its name; a second call changes nothing. BadInput when it cannot be saved."""
     rule = grant if isinstance(grant, Rule) else build_grant_rule(grant)
-    with _lock_file(file):
+    with lock_file(file, LOCK_SECONDS):
         loaded = _check_sound(load_saved(file))
         there = find_same_grant(rule, [entry.rule for entry in loaded.entries], escape_controls(str(file)))
         if there is not None:
@@ -61,7 +60,7 @@ def save_grant(file: Path, grant: Grant | Rule) -> str:
 
 def remove_grant(file: Path, name: str) -> Rule:
     """Remove a grant, and return its rule. BadInput when there is none of this name, or the file is damaged."""
-    with _lock_file(file):
+    with lock_file(file, LOCK_SECONDS):
         loaded = _check_sound(load_saved(file))
         entries = loaded.entries
         place = next((at for at, entry in enumerate(entries) if entry.rule.name == name), None)
@@ -144,10 +143,10 @@ class SavedGrants:
     """No warning for a file."""
 
     async def refresh(self) -> None:
-        """Nothing: the file is checked at every use."""
+        """Do nothing: the file is checked at every use."""
 
     async def disconnect(self) -> None:
-        """Nothing: no connection is held."""
+        """Do nothing: no connection is held."""
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -231,7 +230,7 @@ def _check_sound(loaded: LoadedFile) -> LoadedFile:
 
 
 def _is_as_good(there: Rule, rule: Rule) -> bool:
-    """Does it say the same, and at least as long?"""
+    """Has `there` the same conditions and decision as `rule`, and does it last at least as long?"""
     lasts = there.expires is None or there.expires == rule.expires
     return lasts and there.decision is rule.decision and _dump_conditions(there) == _dump_conditions(rule)
 
@@ -248,28 +247,10 @@ def _dump_conditions(rule: Rule) -> object:
     return rule.model_dump(mode="json", include=set(_GRANT_KEYS), exclude_none=True)
 
 
-@contextmanager
-def _lock_file(file: Path) -> Iterator[None]:
-    """Hold the lock of the file for a block. BadInput when that is not possible."""
-    name = escape_controls(str(file))
-    with ExitStack() as stack:
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            stack.enter_context(hold_lock(file, LOCK_SECONDS, f"{name} is being changed by another process: try again"))
-        except OSError as error:
-            raise BadInput(f"{name} cannot be written: {error.strerror or error}") from None
-        except HoldfastError as error:
-            raise BadInput(str(error)) from None
-        yield
-
-
 def _replace_file(file: Path, text: str) -> None:
     """Replace the file atomically, after checking that the text can be read again. Raises BadInput."""
     data = text.encode()
     if len(data) > FILE_LIMIT:
         raise BadInput(f"{escape_controls(str(file))} is full: revoke grants that nobody needs")
     _check_sound(read_saved(FileContent(file, data)))
-    try:
-        write_whole(file, data)
-    except OSError as error:
-        raise BadInput(f"{escape_controls(str(file))} cannot be written: {error.strerror or error}") from None
+    replace_private(file, data)

@@ -18,30 +18,27 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from holdfast.activities.ledger.open import open_database
+from holdfast.activities.ledger.sealed_table import SealedTable
 from holdfast.activities.policy.conditions import CallFacts
 from holdfast.activities.policy.grants import CandidateCall, GrantIndex
 from holdfast.activities.policy.load_policy import format_rule
 from holdfast.activities.policy.rules import Rule, RuleEffect
 from holdfast.activities.policy.saved_grants import (
-    SavedGrants,
     build_grant_rule,
     find_same_grant,
-    load_saved,
     read_saved,
 )
 from holdfast.activities.policy.subject import Subject
 from holdfast.config.settings import Settings
-from holdfast.config.toml_document import FILE_LIMIT, FileContent, format_problems
+from holdfast.config.toml_document import FILE_LIMIT, FileContent
 from holdfast.domain.approvals.grants import Grant
 from holdfast.errors import BadInput, HoldfastError
 from holdfast.payloads.encryption import Seals
 from holdfast.payloads.keyring import Keyring, load_keyring
-from holdfast.util.findings import Finding, ok, problem, warning
 from holdfast.util.text import escape_controls, shorten_text
 
 if TYPE_CHECKING:
-    from holdfast.activities.ledger.postgres_database import Connection, Database, Work
+    from holdfast.activities.ledger.postgres_database import Connection, Work
 
 T = TypeVar("T")
 
@@ -49,7 +46,6 @@ FRESH_SECONDS = 1.0
 """The time for which rows are not read again."""
 RETRY_SECONDS = 3.0
 """The pause after an error of the database."""
-CHECK_SECONDS = 5.0
 ANSWER_SECONDS = 2.0
 """The time that a judgement waits for the database."""
 CHANGE_SECONDS = 10.0
@@ -81,9 +77,8 @@ class _GrantRow(NamedTuple):
 class SharedGrants:
     """The saved grants in a shared ledger, as this process last read them."""
 
-    def __init__(self, database: Database, seals: Seals) -> None:
-        self._database = database
-        self._seals = seals
+    def __init__(self, table: SealedTable) -> None:
+        self._table = table
         self._rows: dict[str, _GrantRow] = {}
         self._known: dict[str, Rule] = {}
         """The last readable rule of each row."""
@@ -99,7 +94,7 @@ class SharedGrants:
     @property
     def location(self) -> str:
         """The address of the database, for people."""
-        return self._database.location
+        return self._table.location
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -108,7 +103,7 @@ class SharedGrants:
 
     @property
     def problem(self) -> str | None:
-        """Why only refusals apply; None when all is in order."""
+        """The reason why only refusals apply; None when all is in order."""
         return self._unread or self._broken
 
     @property
@@ -152,10 +147,10 @@ class SharedGrants:
                 if there is not None:
                     return there
                 name = rule.name or ""
-                kept = self._seals.seal(text, _format_seal_name(name))
-                if sum(len(row.sealed) for row in rows.values()) + len(kept) > FILE_LIMIT:
+                sealed = self._table.seal(name, text)
+                if sum(len(row.sealed) for row in rows.values()) + len(sealed) > FILE_LIMIT:
                     raise BadInput(f"{escape_controls(self.location)} is full: revoke grants that nobody needs")
-                await connection.execute("INSERT INTO holdfast_grants (name, rule) VALUES ($1, $2)", name, kept)
+                await connection.execute("INSERT INTO holdfast_grants (name, rule) VALUES ($1, $2)", name, sealed)
                 return name
 
         return await self._apply_change(add_row)
@@ -187,11 +182,11 @@ class SharedGrants:
         """Close the connection; the next use connects again."""
         if self._looking:
             await asyncio.wait({self._looking})
-        await self._database.disconnect()
+        await self._table.disconnect()
 
     async def _apply_change(self, work: Work[T]) -> T:
         try:
-            return await self._database.run_query(work)
+            return await self._table.write(work)
         finally:
             self._until = 0.0
 
@@ -201,9 +196,9 @@ class SharedGrants:
         await self._check_size(await connection.fetchrow(_STAMP_QUERY))
         rows = self._read_rows({row["name"]: row["rule"] for row in await connection.fetch(_ROWS_QUERY)})
         for name, row in rows.items():
-            if row.rule and not self._seals.is_current(row.sealed):
-                kept = self._seals.seal(format_rule(row.rule), _format_seal_name(name))
-                await connection.execute("UPDATE holdfast_grants SET rule = $2 WHERE name = $1", name, kept)
+            if row.rule and not self._table.is_current(row.sealed):
+                sealed = self._table.seal(name, format_rule(row.rule))
+                await connection.execute("UPDATE holdfast_grants SET rule = $2 WHERE name = $1", name, sealed)
         return rows
 
     async def _check_size(self, stamp: Any) -> None:
@@ -225,11 +220,11 @@ class SharedGrants:
         self._until = time.monotonic() + seconds
 
     async def _read_changes(self) -> None:
-        stamp = await self._database.run_query(lambda connection: connection.fetchrow(_STAMP_QUERY))
+        stamp = await self._table.read(lambda connection: connection.fetchrow(_STAMP_QUERY))
         await self._check_size(stamp)
         if self._unread is None and stamp["stamp"] == self._stamp:
             return
-        found = await self._database.run_query(lambda connection: connection.fetch(_ROWS_QUERY))
+        found = await self._table.read(lambda connection: connection.fetch(_ROWS_QUERY))
         rows = await asyncio.to_thread(self._read_rows, {row["name"]: row["rule"] for row in found})
         bad = {name: row.problem for name, row in rows.items() if row.rule is None}
         unknown = [name for name in bad if name not in self._known]
@@ -252,49 +247,18 @@ class SharedGrants:
         """Decrypt and parse rows; unchanged ones are taken from the last time."""
         before = self._rows
         return {
-            name: before[name] if name in before and before[name].sealed == kept else self._read_row(name, kept)
-            for name, kept in found.items()
+            name: before[name] if name in before and before[name].sealed == sealed else self._read_row(name, sealed)
+            for name, sealed in found.items()
         }
 
     def _read_row(self, name: str, sealed: str) -> _GrantRow:
         try:
-            return _GrantRow(sealed, _decode_rule(name, self._seals.open(sealed, _format_seal_name(name))))
+            return _GrantRow(sealed, _decode_rule(name, self._table.unseal(name, sealed)))
         except HoldfastError as error:
             shown = shorten_text(name, 100)
             place, problem = escape_controls(self.location), shorten_text(str(error), 500)
             why = f"the saved grant {shown!r} in {place} cannot be read: {problem}"
             return _GrantRow(sealed, None, f"{why}. `holdfast grants revoke {escape_controls(shown)}` takes it out")
-
-
-class AllGrants:
-    """The grants in the file of this host, and those that hosts share. A refusal of either comes first."""
-
-    def __init__(self, own: SavedGrants, shared: SharedGrants) -> None:
-        self.own = own
-        self.shared = shared
-
-    @property
-    def may_miss_refusals(self) -> bool:
-        """See `GrantSource`."""
-        return self.own.may_miss_refusals or self.shared.may_miss_refusals
-
-    @property
-    def note(self) -> str | None:
-        """See `GrantSource`."""
-        return self.shared.note
-
-    async def refresh(self) -> None:
-        """See `GrantSource`."""
-        await self.shared.refresh()
-
-    async def disconnect(self) -> None:
-        """Close the connection; the next use connects again."""
-        await self.shared.disconnect()
-
-    def find_covering(self, call: Subject | CallFacts, now: datetime) -> Rule | None:
-        """See `GrantSource`."""
-        found = [rule for one in (self.own, self.shared) if (rule := one.find_covering(call, now))]
-        return min(found, key=lambda rule: rule.decision is not RuleEffect.DENY, default=None)
 
 
 def open_shared_grants(
@@ -303,23 +267,15 @@ def open_shared_grants(
     """The grants that hosts share; None without a shared ledger. BadInput as for `open_database`."""
     if settings.ledger is None:
         return None
-    return SharedGrants(
-        open_database(settings.ledger, answer_seconds=seconds), Seals(keyring or load_keyring(settings))
-    )
-
-
-def open_saved_grants(settings: Settings, keyring: Keyring | None = None) -> SavedGrants | AllGrants:
-    """All saved grants of a worker. BadInput as for `open_database`."""
-    own, shared = SavedGrants(settings.grants_file), open_shared_grants(settings, keyring)
-    return AllGrants(own, shared) if shared else own
+    seals = Seals(keyring or load_keyring(settings))
+    limits = {"read_seconds": seconds, "write_seconds": CHANGE_SECONDS}
+    table = SealedTable(settings.ledger, seals, "grant", row_limit=_SIZE_LIMIT, **limits)
+    table.check_setting()
+    return SharedGrants(table)
 
 
 def _select_refusals(rules: Mapping[str, Rule]) -> tuple[Rule, ...]:
     return tuple(rule for rule in rules.values() if rule.decision is RuleEffect.DENY)
-
-
-def _format_seal_name(name: str) -> str:
-    return f"grant {name}"
 
 
 def _decode_rule(name: str, text: str) -> Rule:
@@ -345,22 +301,3 @@ def _encode_rule(rule: Rule) -> str:
     text = format_rule(rule)
     _decode_rule(name, text)
     return text
-
-
-async def check_saved_grants(settings: Settings) -> list[Finding]:
-    """Check the saved grants of this host and those that hosts share. BadInput as for `open_database`."""
-    saved = await asyncio.to_thread(load_saved, settings.grants_file)
-    if saved.problems:
-        do = "correct it, or move it away: no grant in it counts"
-        return [problem(format_problems(settings.grants_file, saved.problems), do)]
-    own, shared = len(saved.entries), open_shared_grants(settings, seconds=CHECK_SECONDS)
-    if shared is None:
-        return [ok(f"{own} saved grants count on this host")]
-    await shared.refresh()
-    await shared.disconnect()
-    if shared.problem:
-        says = f"saved grants in the shared ledger cannot be read: {shorten_text(shared.problem, 500)}"
-        return [problem(says, "see to it: until then they allow nothing, and calls are asked about")]
-    found = [ok(f"{len(shared.rules)} saved grants count on every host that shares the ledger")]
-    do = "holdfast grants share"
-    return found + ([warning(f"{own} in {settings.grants_file} count on this host only", do)] if own else [])

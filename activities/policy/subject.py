@@ -1,4 +1,4 @@
-"""What a rule looks at: one call, as values and never as text to be searched; and `Truth`, the result of every test.
+"""The subject of a rule: one call, as values and never as text to be searched; and `Truth`, the result of every test.
 
 The gate fills a `Subject` from the tool's own invocation. `build_call_subject` makes one from a tool's name and
 arguments alone, for examples, expectations and the command line; only it knows the arguments of the built-in tools.
@@ -69,7 +69,7 @@ class Subject(Data):
     urls: tuple[str, ...] = ()
     command: str | None = None
     in_workspace: bool = True
-    """Nothing that it names is outside of the workspace."""
+    """All paths that it names are inside of the workspace."""
     tainted: bool = False
     """The turn has taken in content from outside."""
     sends: bool = False

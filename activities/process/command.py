@@ -39,25 +39,25 @@ READ_SECONDS = 5.0
 """How long output is read after the end of a command, while a process that cannot be found holds the pipe open."""
 _WITHHELD_NAMES = set(MODEL_KEYS)
 _KILL_THREADS = ThreadPoolExecutor(4, "holdfast-processes")
-"""Apart from the default threads of the event loop: a stop must not wait behind slow files."""
+"""Not the default threads of the event loop: a stop must not wait behind slow files."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """What to run, where, and for how long."""
+    """A command: its words, its folder, its environment and its time limit."""
 
     words: Sequence[str]
     directory: Path
     seconds: float
     environment: Mapping[str, str] = field(default_factory=dict)
-    """All of it: nothing else is inherited."""
+    """The whole environment: nothing else is inherited."""
     input: bytes = b""
     follow: bool = False
     """The words report the final folder of the shell (`supervision.run_protocol`). Only a supervisor reads that."""
 
 
 class ProbeResult(NamedTuple):
-    """How a probe ended, and what it printed."""
+    """The exit code and the output of a probe."""
 
     code: int
     output: str
@@ -65,7 +65,7 @@ class ProbeResult(NamedTuple):
 
 
 def withhold_variables(*names: str) -> None:
-    """From now on, no command of this process inherits these variables."""
+    """Keep these variables from all further commands of this process."""
     _WITHHELD_NAMES.update(names)
 
 
@@ -80,8 +80,10 @@ def build_environment(added: Mapping[str, str], *, inherit: bool = True) -> dict
     Without `inherit`, only the usual ones of the worker.
     """
     names = [name for name in os.environ if not is_withheld(name)]
-    kept = {name: os.environ[name] for name in names if inherit or name in USUAL_VARIABLES or name.startswith("LC_")}
-    return {**kept, "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", **added}
+    inherited = {
+        name: os.environ[name] for name in names if inherit or name in USUAL_VARIABLES or name.startswith("LC_")
+    }
+    return {**inherited, "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", **added}
 
 
 async def run_command(
@@ -207,16 +209,16 @@ async def _signal_until_gone(group: int, key: str, number: signal.Signals, secon
 
     SIGKILL is also sent to processes that appear meanwhile. SIGTERM is not: they may be how a command cleans up.
     """
-    told: set[int] = set()
+    signalled: set[int] = set()
     deadline = time.monotonic() + seconds
     loop = asyncio.get_running_loop()
     while members := await loop.run_in_executor(_KILL_THREADS, _list_members, group, key):
         if time.monotonic() > deadline:
             return False
-        for pid in members - told if number == signal.SIGKILL or not told else ():
+        for pid in members - signalled if number == signal.SIGKILL or not signalled else ():
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
-        told |= members
+        signalled |= members
         await asyncio.sleep(POLL_SECONDS)
     return True
 

@@ -64,7 +64,7 @@ class OutputStore:
         self.limit = limit
         self.max_bytes = max_bytes
         self.shared_outputs: SharedOutputs | None = None
-        """Where workers of other hosts read outputs; None outside of a worker."""
+        """The store in which workers of other hosts read outputs; None outside of a worker."""
 
     def save(self, text: str) -> str:
         """Keep a text; the path of its file, or an empty text when it could not be kept."""
@@ -79,7 +79,7 @@ class OutputStore:
         return spool.keep_file(suffix)
 
     def find_saved(self, path: str) -> Path | None:
-        """The file of a saved output; None when `path` is none. Names are hashes, so nobody guesses one."""
+        """The file of a saved output; None when `path` is none. Names are hashes, which cannot be guessed."""
         file = Path(path)
         return file if file.parent == self.folder and _OUTPUT_NAME.fullmatch(file.name) else None
 
@@ -106,17 +106,18 @@ class OutputStore:
 
     def bound_parts(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
         """Parts whose texts together are within the limit (S33). The whole is saved when they were not."""
-        kept = tuple(self._keep_blob(part) if isinstance(part, BlobPart) else part for part in parts)
-        if len(kept) <= PARTS_LIMIT and sum(len(part.text) for part in kept) <= self.limit + _count_note_room(kept):
-            return kept
-        blobs = tuple(part for part in kept if isinstance(part, BlobPart))[:PARTS_LIMIT]
-        known = [part for part in kept if isinstance(part, TextPart) and part.whole]
-        others = sum(len(part.text) for part in kept if part not in known)
-        if len(known) == 1 and len(kept) <= PARTS_LIMIT and others <= self.limit // 2:
+        stored = tuple(self._keep_blob(part) if isinstance(part, BlobPart) else part for part in parts)
+        length = sum(len(part.text) for part in stored)
+        if len(stored) <= PARTS_LIMIT and length <= self.limit + _count_note_room(stored):
+            return stored
+        blobs = tuple(part for part in stored if isinstance(part, BlobPart))[:PARTS_LIMIT]
+        known = [part for part in stored if isinstance(part, TextPart) and part.whole]
+        others = sum(len(part.text) for part in stored if part not in known)
+        if len(known) == 1 and len(stored) <= PARTS_LIMIT and others <= self.limit // 2:
             room = self.limit - others
             squeezed = _squeeze_text(known[0], room)
-            return tuple(squeezed if part is known[0] else part for part in kept)
-        return (self._shorten_text("\n".join(part.text for part in kept)), *blobs)
+            return tuple(squeezed if part is known[0] else part for part in stored)
+        return (self._shorten_text("\n".join(part.text for part in stored)), *blobs)
 
     def bound_result(self, result: object) -> Result:
         """A tool's result within the limits. Whatever else a tool returned becomes text."""

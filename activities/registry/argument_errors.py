@@ -28,7 +28,7 @@ OPTIONS_SHOWN = 20
 FORMS_LIMIT = 100
 WHOLE_NAME = "arguments"
 MASK = "it"
-"""What stands for the value in the validator's own messages."""
+"""The placeholder for the value in the validator's own messages."""
 
 _TYPES = {
     "string": "text",

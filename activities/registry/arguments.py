@@ -1,7 +1,7 @@
-"""Arguments are checked against a pydantic model or a JSON schema, with the same messages for both (S6).
+"""Checks arguments against a pydantic model or a JSON schema, with the same messages for both (S6).
 
-A JSON schema must be of type object, and refer to nothing outside itself. It may be a stranger's, and is checked in
-another process (`json_schema.py`); a model is our own code, or that of whoever runs the worker.
+A JSON schema must be of type object, and refer to nothing outside itself. It may come from a server that is not
+trusted, and is checked in another process (`json_schema.py`); a model is code of Holdfast or of the worker's operator.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class InvalidArguments(ValueError):
 
 
 class Schema(Protocol):
-    """What arguments must look like."""
+    """The schema of a tool's arguments."""
 
     def check(self, arguments: JsonValue) -> CheckedArguments:
         """Check arguments; InvalidArguments when they do not fit."""
@@ -140,8 +140,8 @@ class JsonSchema:
 def _join_problems(problems: Iterable[str], parameters: Mapping[str, JsonValue]) -> str:
     found = list(dict.fromkeys(problems))
     more = f"; and {len(found) - PROBLEMS_SHOWN} more" if len(found) > PROBLEMS_SHOWN else ""
-    told = f"{'; '.join(found[:PROBLEMS_SHOWN])}{more}"
-    return f"{told}{'' if told.endswith('?') else '.'} Its parameters: {_format_signature(parameters)}."
+    message = f"{'; '.join(found[:PROBLEMS_SHOWN])}{more}"
+    return f"{message}{'' if message.endswith('?') else '.'} Its parameters: {_format_signature(parameters)}."
 
 
 def _format_signature(parameters: Mapping[str, JsonValue]) -> str:

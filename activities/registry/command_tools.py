@@ -3,7 +3,7 @@
     discovery_command          prints the declarations: a JSON array of them, bare or wrapped in `functionDeclarations`
     call_command NAME          gets the arguments as JSON on standard input; what it prints is the result
 
-Both are bounded in time and output and end with their process trees. A discovery that fails costs only its own source.
+Both are bounded in time and output and end with their process trees. A discovery that fails affects no other source.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _parse_declaration(item: Any, place: int) -> DiscoveredDeclaration | BadInpu
 
 async def _run_discovery(settings: DiscoverySettings) -> str:
     """Run the discovery command and return what it printed; BadInput when it fails."""
-    printed, said = bytearray(), bytearray()
+    printed, errors = bytearray(), bytearray()
     too_much = asyncio.Event()
 
     def add_output(data: bytes) -> None:
@@ -143,8 +143,8 @@ async def _run_discovery(settings: DiscoverySettings) -> str:
             printed.extend(data)
 
     def add_errors(data: bytes) -> None:
-        said.extend(data)
-        del said[:-ERRORS_KEPT]
+        errors.extend(data)
+        del errors[:-ERRORS_KEPT]
 
     command = Command(
         words=settings.discovery_command,
@@ -158,15 +158,15 @@ async def _run_discovery(settings: DiscoverySettings) -> str:
             too_much, run_command(command, key, output=add_output, errors=add_errors, on_start=lambda _: None)
         )
     except TimeoutError:
-        raise BadInput(f"it took longer than {settings.timeout_seconds:g} seconds{_describe_errors(said)}") from None
+        raise BadInput(f"it took longer than {settings.timeout_seconds:g} seconds{_describe_errors(errors)}") from None
     except ToolFailure as failure:
         raise BadInput(str(failure)) from None
     if code is None or too_much.is_set():
         raise BadInput(f"it printed over {OUTPUT_LIMIT:,} bytes")
     if code != 0:
-        raise BadInput(f"{describe_exit_code(code)}{_describe_errors(said)}")
+        raise BadInput(f"{describe_exit_code(code)}{_describe_errors(errors)}")
     if not printed.strip():
-        raise BadInput(f"it printed nothing{_describe_errors(said)}")
+        raise BadInput(f"it printed nothing{_describe_errors(errors)}")
     return printed.decode("utf-8-sig", "replace")
 
 

@@ -1,4 +1,5 @@
-"""JSON schemas of strangers, compiled and checked in another process: a slow schema costs only its own tool.
+"""Compiles and checks JSON schemas in another process, since they may come from untrusted servers: a slow schema
+affects only its own tool.
 
 One check at a time, which blocks the thread that asks: on an event loop, use `CHECK_EXECUTOR`.
 """
@@ -34,7 +35,9 @@ class CheckedSchema:
     """One schema. `all_problems`: a check finds all problems of a value, in words for a model, else only the first."""
 
     def __init__(self, schema: Mapping[str, JsonValue], what: str, *, all_problems: bool) -> None:
-        """`what` it is the schema of, for messages. BadInput when JSON cannot represent it, or it is too large."""
+        """`what`: the thing that the schema describes, for messages. BadInput when JSON cannot represent it, or it is
+        too large.
+        """
         self._what = what
         self._all_problems = all_problems
         self._schema = dict(schema)

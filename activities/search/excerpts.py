@@ -17,7 +17,7 @@ BEFORE_MATCH = 100
 class _LinePlace:
     start: int
     column: int | None = None
-    """Where the match begins, in bytes; None when the line is only context."""
+    """The offset at which the match begins, in bytes; None when the line is only context."""
 
 
 def build_excerpts(path: str, data: bytes, hits: Sequence[Hit], context: int) -> Iterator[list[str]]:
@@ -76,7 +76,7 @@ def _cut_line(data: bytes, place: _LinePlace) -> str:
 
 
 def _find_character_start(data: bytes, begin: int, least: int) -> int:
-    """Where the character that `begin` is in begins."""
+    """The offset at which the character around `begin` begins."""
     for earlier in range(begin, max(least, begin - 3) - 1, -1):
         if data[earlier] & 0xC0 != 0x80:
             return earlier

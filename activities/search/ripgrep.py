@@ -1,7 +1,7 @@
-"""Finding the lines of opened files that match, by ripgrep (docs/decisions/0034-ripgrep.md).
+"""Finds the matching lines of opened files with ripgrep (docs/decisions/0034-ripgrep.md).
 
 It is a child process that gets descriptors and no paths: it can be killed, however long a search takes, and it can
-reach no file that it was not given. It tells where lines match; reading them is left to others.
+reach no file that it was not given. It reports where lines match; `excerpts.py` reads them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SEARCH_THREADS = ThreadPoolExecutor(CONCURRENT_SEARCHES, "holdfast-search")
 
 @dataclass(frozen=True)
 class Query:
-    """What to look for. `most` bounds the matching lines of a file; `counting` asks only how many there are."""
+    """The parameters of a search. `most` bounds the matching lines of a file; `counting` asks only for their number."""
 
     pattern: str
     literal: bool
@@ -48,9 +48,9 @@ class Hit:
     file: int
     line: int
     column: int = 1
-    """In bytes, counted from 1."""
+    """The column of the match in bytes, counted from 1."""
     offset: int = 0
-    """Of the line in the file."""
+    """The byte offset of the line in the file."""
 
 
 class Matcher:
@@ -66,7 +66,7 @@ class Matcher:
         self.stopped = threading.Event()
 
     def find_hits(self, query: Query, files: Sequence[int]) -> Generator[Hit, None, None]:
-        """Where these files match, in their order. Blocks; close it to end the process early."""
+        """Yield the matching lines of these files, in their order. Blocks; close it to end the process early."""
         process = self._start_process(query, files)
         assert process.stdout
         assert process.stderr
@@ -111,7 +111,7 @@ class Matcher:
         return process
 
     def _check_exit(self, query: Query, code: int, complaint: str) -> None:
-        """1 is ripgrep's word for no match, and 2 without words a file that it could not read."""
+        """ripgrep exits with 1 when nothing matches, and with 2 and no message for a file that it could not read."""
         if code == 2 and complaint:
             raise ToolFailure("invalid_pattern", _format_complaint(query.pattern, complaint))
         if code not in (0, 1, 2) and not self.stopped.is_set():
@@ -119,9 +119,8 @@ class Matcher:
 
 
 async def run_search(matcher: Matcher, search: Callable[[], T]) -> T:
-    """What `search` gives, in a thread. It blocks on the matcher's process, which is gone when this returns or raises.
-
-    TimeoutError, with words, when it takes too long.
+    """Run `search` in a thread and return its result. The matcher's process has ended when this returns or raises.
+    TimeoutError with a message when it takes too long.
     """
     work = _SEARCH_THREADS.submit(search)
     try:
@@ -136,7 +135,7 @@ async def run_search(matcher: Matcher, search: Callable[[], T]) -> T:
 
 
 async def _end_search(matcher: Matcher, work: Future[Any]) -> None:
-    """The process is gone, and then the thread that waited for it; one that has not begun never does."""
+    """End the process, then wait for the thread that reads it; a search that has not begun never does."""
     await matcher.stop()
     if not work.cancel():
         with suppress(Exception):
@@ -148,19 +147,19 @@ _HIT_LINE = re.compile(rb"(?P<line>\d+):(?:(?P<column>\d+):)?(?P<offset>\d+):(?:
 
 
 def _parse_hit(line: bytes) -> Hit:
-    """From `<descriptor's path>\\0<line>:<column>:<offset>:…`, or `<descriptor's path>\\0<count>`."""
+    """Parse `<descriptor's path>\\0<line>:<column>:<offset>:…`, or `<descriptor's path>\\0<count>`."""
     name, _, rest = line.partition(b"\0")
     file = int(name.rpartition(b"/")[2])
     if rest.strip().isdigit():
         return Hit(file, int(rest))
     found = _HIT_LINE.fullmatch(rest)
     if not found:
-        raise ToolFailure("search_failed", f"The search said something strange: {line[:200]!r}")
+        raise ToolFailure("search_failed", f"The search printed an unexpected line: {line[:200]!r}")
     return Hit(file, int(found["line"]), int(found["column"] or 1), int(found["offset"]))
 
 
 def _format_complaint(pattern: str, complaint: str) -> str:
-    """Ripgrep's reason, without its drawing."""
+    """The message of ripgrep without the drawing that marks the place."""
     reason = complaint.rpartition("error: ")[2].split("\n\n")[0].strip()[:500]
     return (
         f"{pattern!r} is not a regular expression that can be searched for: {reason}. Escape special characters with "
@@ -169,7 +168,9 @@ def _format_complaint(pattern: str, complaint: str) -> str:
 
 
 def _build_options(query: Query, files: Sequence[int]) -> list[str]:
-    """Everything that ripgrep would decide by itself is decided here: files are text, and searched in order."""
+    """Build the options: they decide everything that ripgrep would decide by itself. Files are text, and searched in
+    order.
+    """
     fixed = "--no-config --no-messages --no-ignore --no-mmap --text --encoding=none --crlf --threads=1"
     shape = "--count" if query.counting else "--no-heading --line-number --column --byte-offset --max-columns=1"
     descriptors = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"

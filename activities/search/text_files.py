@@ -1,4 +1,4 @@
-"""Opening the text files of a walk, a batch at a time; what is too large or unreadable is counted."""
+"""Opens the text files of a walk, a batch at a time; files that are too large or unreadable are counted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TextFiles:
     def open_batches(self, entries: Iterable[WalkEntry]) -> Generator[dict[int, str], None, None]:
         """The path of each open file by its descriptor; they are closed when the next batch is asked for.
 
-        The first is empty: it tells whether there is anything to complain about before the walk begins.
+        The first batch is empty: an invalid pattern is found before the walk begins.
         """
         files: dict[int, str] = {}
         size, most = FIRST_BATCH, find_open_limit()
@@ -75,7 +75,7 @@ def find_open_limit() -> int:
 
 
 def read_descriptor(descriptor: int) -> bytes:
-    """All of a file, wherever its descriptor stands: whoever shares it may have read from it."""
+    """Read a whole file, whatever the position of its descriptor, which others share."""
     parts: list[bytes] = []
     offset = 0
     while part := os.pread(descriptor, FILE_LIMIT + 1 - offset, offset):

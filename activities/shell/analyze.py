@@ -67,7 +67,7 @@ def rebuild_command(analysis: Analysis) -> str | None:
 
 @dataclass(frozen=True)
 class _Context:
-    """What surrounds a command."""
+    """The surroundings of a command: wrappers, assignments, input."""
 
     wrappers: tuple[str, ...] = ()
     redirections: tuple[Redirection, ...] = ()

@@ -44,12 +44,12 @@ class ParsedCommand:
 
     script: Script
     doubts: tuple[str, ...]
-    """Reasons why bash may read it otherwise."""
+    """Reasons why bash may parse it differently."""
 
 
 @dataclass(frozen=True)
 class TreeSitterResult:
-    """What tree-sitter sees in a command."""
+    """The reading of a command by tree-sitter."""
 
     has_error: bool
     names: tuple[str, ...]
@@ -77,7 +77,7 @@ def parse_command(command: str, *, posix: bool = False) -> ParsedCommand:
 
 
 def ask_tree_sitter(command: str) -> TreeSitterResult | None:
-    """What tree-sitter sees in a command; None when it crashed or took too long."""
+    """Parse a command with tree-sitter; None when it crashed or took too long."""
     answer = TREE_SITTER.ask(command)
     if answer is None:
         return None

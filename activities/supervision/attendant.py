@@ -1,8 +1,8 @@
 """Keeps background commands going while their turn or session is open, and ends them with it.
 
-A supervisor ends a command that nobody attends to, and after the call of a background command only this does. The turn
-takes no part: its state is asked of the server, so commands also end with a turn that is terminated, and no history
-holds anything of it.
+A supervisor ends a command that no worker attends to, and only this does so after the call of a background command. The
+turn takes no part: the server is asked for its state, so commands also end with a terminated turn, and histories hold
+nothing of it.
 """
 
 from __future__ import annotations

@@ -82,8 +82,8 @@ class ErrorOutput:
 
     def build_parts(self) -> tuple[TextPart, ...]:
         """The parts of a failure; none without output."""
-        said = strip_controls(self._tail.text).strip()
-        return (TextPart(text=f"On standard error:\n{said}"),) if said else ()
+        text = strip_controls(self._tail.text).strip()
+        return (TextPart(text=f"On standard error:\n{text}"),) if text else ()
 
 
 async def call_command(command: Command, run: Run, outputs: OutputStore, *, errors_apart: bool = False) -> Result:
@@ -130,7 +130,7 @@ def _build_sink(spool: Spool, run: Run) -> Callable[[bytes], None]:
 
 
 def _build_supervised_result(ended: RunEnd, command: Command, spool: Spool) -> Result:
-    missing = ended.bytes - ended.kept
+    missing = ended.bytes - ended.stored
     if missing > 0:
         spool.write(
             f"\n… [the last {missing:,} bytes were not kept: {ended.error or 'there was no room'}] …\n".encode()

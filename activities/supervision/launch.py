@@ -43,12 +43,12 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True)
 class Placement:
-    """How supervisors are started here, and what threatens them."""
+    """The way to start supervisors here, and the reasons why they may end early."""
 
     manager: Manager | None = None
     """The systemd that gives each of them a scope of its own; None: they need none."""
     worry: str = ""
-    """What would end them together with their worker, where an operator can change that."""
+    """The reason why they would end together with their worker, where an operator can change that."""
     note: str = ""
     """The same where nobody can change it."""
 
@@ -60,7 +60,7 @@ class Placement:
 
 
 def explain_unsupported() -> str | None:
-    """Why commands cannot be supervised on this system; None when they can."""
+    """Explain why commands cannot be supervised on this system; None when they can."""
     if sys.platform != "linux" or not Path("/proc/self/stat").exists():
         return "it needs Linux, with /proc"
     return None if hasattr(os, "pidfd_open") else "this Python does not know process descriptors"
@@ -84,7 +84,7 @@ def reap_ended() -> None:
 
 
 async def find_placement(cgroups: str | None = None) -> Placement:
-    """How to start supervisors from this process, found by trying. `cgroups` replaces /proc/self/cgroup."""
+    """Find out by trying how to start supervisors from this process. `cgroups` replaces /proc/self/cgroup."""
     cgroups = _read_own_cgroups() if cgroups is None else cgroups
     if unit := parse_unit(cgroups):
         manager = parse_manager(cgroups)
@@ -180,7 +180,7 @@ def _parse_refusal(answer: bytes | None) -> str:
         return str(json.loads(answer).get("refused", ""))
     except ValueError:
         complaint = answer.decode("utf-8", "replace").strip()[-500:]
-        return f"its supervisor did not start: {complaint or 'it said nothing'}"
+        return f"its supervisor did not start: {complaint or 'it printed no error'}"
 
 
 def _read_own_cgroups() -> str:
@@ -195,7 +195,7 @@ def _build_scope_words(manager: Manager) -> tuple[str, ...]:
 
 
 async def _probe(*words: str) -> str | None:
-    """What a program prints; None when it is not installed, fails or takes too long."""
+    """The output of a program; None when it is not installed, fails or takes too long."""
     if shutil.which(words[0]) is None:
         return None
     done = await probe_program(*words, seconds=PROBE_SECONDS)

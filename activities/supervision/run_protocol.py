@@ -1,4 +1,4 @@
-"""What the worker and the supervisor of a run exchange: the request, the files of the run's folder, the final folder.
+"""The exchange of the worker and the supervisor of a run: the request, the files of its folder, the final folder.
 
 The request goes through memory and nowhere else, because words and environments may hold secrets. The folder of a run:
 

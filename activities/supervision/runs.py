@@ -55,7 +55,7 @@ class Runs:
         """Held while background commands are counted and one is started."""
 
     async def get_placement(self) -> Placement:
-        """How supervisors are started here; found by trying at the first call."""
+        """Find out how supervisors are started here, by trying at the first call."""
         if self._placement is None:
             self._placement = await find_placement()
         return self._placement

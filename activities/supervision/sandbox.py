@@ -19,7 +19,9 @@ from holdfast.domain.calls.tool import ToolFailure
 PROGRAM = "bwrap"
 PROBE_SECONDS = 10.0
 PRIVATE_FOLDERS = ("/tmp", "/var/tmp", "/run")
-"""Empty inside, and gone afterwards. /run because of its sockets: one can connect to a read-only socket."""
+"""Folders that are empty inside, and removed afterwards. /run because of its sockets: one can connect to a read-only
+socket.
+"""
 RESOLVER_FILE = "/etc/resolv.conf"
 BASE_OPTIONS = (
     "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
@@ -71,7 +73,7 @@ def _depth_key(path: str) -> tuple[int, str]:
 
 @dataclass(frozen=True)
 class Sandbox:
-    """How commands are confined."""
+    """Confines commands."""
 
     workspace: Path
     network: bool = False
@@ -90,9 +92,9 @@ class Sandbox:
             raise ToolFailure("sandbox_unavailable", f"The command was not run: it is to run in a sandbox, but {why}")
 
     async def explain_missing(self) -> str | None:
-        """Why it is not available; None when it is. Makes a real sandbox, once for each kind."""
+        """Explain why it is not available; None when it is. Makes a real sandbox, once for each kind."""
         if str(self.workspace.resolve()) == "/":
-            return "the workspace is the root folder, and a sandbox in which all may be written is none"
+            return "the workspace is the root folder, so a sandbox would protect no file"
         kind = replace(self, hidden=tuple(path for path in self.hidden if path.is_dir()))
         if kind in _proven:
             return None

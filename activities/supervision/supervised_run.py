@@ -1,4 +1,4 @@
-"""A run as a worker sees it: its state, the output of its command, how it ended, and stopping it.
+"""A run, for the worker: its state, the output of its command, how it ended, and stopping it.
 
 Any number of workers may read one run at a time. Whoever reads or waits also renews the lease.
 """
@@ -60,7 +60,7 @@ class RunRecord(Data):
     command: int = 0
     started: float = 0.0
     owner: CommandOwner | None = None
-    """For a background command only."""
+    """The owner of a background command; None for any other."""
 
 
 class RunEnd(Data):
@@ -73,7 +73,7 @@ class RunEnd(Data):
     ended: float | None = None
     bytes: int = 0
     """Bytes of output."""
-    kept: int = 0
+    stored: int = 0
     """Bytes of output on disk, from the beginning."""
     error: str = ""
     """The error in starting or ending the command, or in keeping its output."""
@@ -100,7 +100,7 @@ def read_status(folder: Path) -> RunStatus:
         return RunStatus("running" if run is not None else "starting", traced)
     if run is None:
         return RunStatus("absent")
-    gone = "its supervisor is gone, and did not say how the command ended"
+    gone = "its supervisor has ended without recording how the command ended"
     return RunStatus("ended", traced, RunEnd(why="lost", started=traced.started, error=gone))
 
 

@@ -78,7 +78,7 @@ def _supervise_command(folder: str, request: Request, bell: SignalPipe, answer: 
         _send_answer(answer, refused=TAKEN_ANSWER)
         return
     try:
-        kept, lease, child = _prepare_run(folder, request)
+        output, lease, child = _prepare_run(folder, request)
     except OSError as error:  # for example no space; nothing has begun
         clear_run(folder)
         _send_answer(answer, refused=_describe_error(error))
@@ -89,14 +89,14 @@ def _supervise_command(folder: str, request: Request, bell: SignalPipe, answer: 
         clear_run(folder)
         return
     begin_run(folder)
-    write_status(folder, _run_command(request, child, kept, lease, bell))
+    write_status(folder, _run_command(request, child, output, lease, bell))
 
 
 def _prepare_run(folder: str, request: Request) -> tuple[OutputBuffer, Lease, CommandChild]:
     """Do everything that can fail before the command begins. OSError when it fails."""
     adopt_orphans()
     reserve_status(folder)
-    kept = OutputBuffer(os.path.join(folder, OUTPUT_FILE), request.most_bytes)
+    output = OutputBuffer(os.path.join(folder, OUTPUT_FILE), request.most_bytes)
     os.close(os.open(os.path.join(folder, LEASE_FILE), os.O_WRONLY | os.O_CREAT, 0o600))
     lease = Lease(os.path.join(folder, LEASE_FILE), request.lease_seconds)
     child = CommandChild(request)
@@ -109,7 +109,7 @@ def _prepare_run(folder: str, request: Request) -> tuple[OutputBuffer, Lease, Co
         "command": child.pid,
     }
     prepare_run(folder, {**run, "started": time.time(), "owner": request.owner or None})
-    return kept, lease, child
+    return output, lease, child
 
 
 def _run_command(
@@ -130,14 +130,14 @@ def _run_command(
         "started": started,
         "ended": time.time(),
         "bytes": output.total_bytes,
-        "kept": output.kept_bytes,
+        "stored": output.stored_bytes,
         "error": error or output.error,
         "directory": child.read_end_folder() if request.follow else "",
     }
 
 
 def classify_end(why: str, code: int | None, failure: str, report: bytes | None) -> tuple[str, int | None, str]:
-    """Why the command is over, its exit code (negative for a signal), and the error in starting it.
+    """Classify the end of the command: the reason, its exit code (negative for a signal), and the error in starting it.
 
     `report` is that of a sandbox, None without one. bubblewrap reports nothing for a command that it could not start,
     and a signal like a shell does, by a code above 128.

@@ -74,27 +74,27 @@ class OutputBuffer:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         self._limit = limit
         self.total_bytes = 0
-        self.kept_bytes = 0
+        self.stored_bytes = 0
         self.error = ""
 
     def append(self, data: bytes) -> None:
         """Append data, unless some was dropped before: the file has no gap."""
-        whole = self.kept_bytes == self.total_bytes
+        whole = self.stored_bytes == self.total_bytes
         self.total_bytes += len(data)
         if not whole:
             return
-        data = data[: self._limit - self.kept_bytes]
+        data = data[: self._limit - self.stored_bytes]
         try:
             while data:
                 written = os.write(self._file, data)
-                self.kept_bytes += written
+                self.stored_bytes += written
                 data = data[written:]
         except OSError as error:
             self.error = f"the output could not be kept whole: {error.strerror}"
 
 
 def find_end_reason(*, ended: bool, stop_requested: bool, late: bool, alone: bool) -> str | None:
-    """Why the command is over, None when it is not. Its own end takes precedence."""
+    """Find why the command has ended or must end; None when it goes on. Its own end takes precedence."""
     if ended:
         return "exited"
     if stop_requested:

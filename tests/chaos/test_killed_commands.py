@@ -234,7 +234,7 @@ async def test_S31_somebody_is_asked_what_became_of_a_command_whose_supervisor_w
         for way, turn in turns.items():
             [item] = (await wait_until(lambda turn=turn: waiting(turn))).approvals  # type: ignore[misc]
             assert item.kind == "outcome_unknown"
-            assert "its supervisor is gone" in (item.question or "")
+            assert "its supervisor has ended" in (item.question or "")
             assert "begun" in (item.question or "")
             await engine.holdfast.decide(item.approval_id, way, content=ways[way])
         responses = {way: await answer(turn) for way, turn in turns.items()}

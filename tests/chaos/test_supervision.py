@@ -119,7 +119,7 @@ async def test_S31_command_survives_three_deaths_of_its_worker_with_its_whole_ou
         ended = await last.ended()
     assert (ended.why, ended.code, ended.error) == ("exited", 7, "")
     assert last.heard == "".join(f"{number}\n" for number in range(1, LINES + 1)).encode()
-    assert ended.bytes == ended.kept == len(last.heard)
+    assert ended.bytes == ended.stored == len(last.heard)
     assert (place.workspace / "began").read_text() == "began\n"
 
 
@@ -222,9 +222,9 @@ async def test_S33_full_disk_keeps_the_beginning_of_the_output_and_the_real_end(
     run = await bounded(runs.supervise(place.command("seq 1 100000; exit 9"), place.key()))
     ended = await bounded(run.wait_for_end())
     assert (ended.why, ended.code, ended.bytes) == ("exited", 9, 588_895)
-    assert 100_000 < ended.kept < 200_000
+    assert 100_000 < ended.stored < 200_000
     assert "No space left on device" in ended.error
-    assert await said(run) == "".join(f"{number}\n" for number in range(1, 100_001)).encode()[: ended.kept]
+    assert await said(run) == "".join(f"{number}\n" for number in range(1, 100_001)).encode()[: ended.stored]
     with pytest.raises(OSError, match="No space left"):
         (small / "more").write_bytes(bytes(8_192))
 

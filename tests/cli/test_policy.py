@@ -29,7 +29,7 @@ def test_a_good_file_is_said_to_be_so(empty: Home) -> None:
     file = write(empty, "p.toml", GIT + '[[rule]]\ndecision = "deny"\ntool = "x"\nexpires = 2020-01-01\n')
     done = empty.run("policy", "check", "p.toml")
     assert (done.returncode, done.stdout) == (0, f"{file}: ok (2 rules, user)\n")
-    assert done.stderr == f"{file}, line 5: the rule has expired, and says nothing any more\n"
+    assert done.stderr == f"{file}, line 5: the rule has expired and has no effect any more\n"
     found = empty.json("policy", "check", "p.toml")
     assert (found["ok"], found["files"][0]["rules"], len(found["files"][0]["warnings"])) == (True, 2, 1)
     assert "defaults.toml: ok" in empty.run("policy", "check").stdout

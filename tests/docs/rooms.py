@@ -14,7 +14,7 @@ PAGE = ROOT / "ARCHITECTURE.md"
 PART = re.compile(r"(?<=<!-- rooms -->\n).*?(?=<!-- /rooms -->)", re.DOTALL)
 WITHOUT_INIT = {
     "holdfast.activities": (
-        "The activities: `tool_activities.py` with `call_executor.py`, `model_activities.py`; and `loading.py`."
+        "The activities: `tool_activities.py` with `call_executor.py`, `model_activities.py`; and `load_registry.py`."
     ),
     "holdfast.workflows": "The workflows `turn.py` and `session.py`, with their handlers and steps beside them.",
     "holdfast.workers": "The exit codes, `exit_codes.py`.",

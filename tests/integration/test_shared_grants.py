@@ -24,6 +24,7 @@ pytest.importorskip("asyncpg", reason="asyncpg is not installed: pip install 'ho
 
 from holdfast import DecisionAction, HoldfastPlugin, Scope, Settings, Turn, TurnInput
 from holdfast.activities.policy import shared_grants as module
+from holdfast.activities.policy.grant_sources import AllGrants
 from holdfast.activities.policy.saved_grants import SavedGrants, save_grant
 from holdfast.activities.policy.shared_grants import SharedGrants, open_shared_grants
 from holdfast.config.sections import EncryptionSettings, KeySettings
@@ -196,7 +197,7 @@ async def working(engine: Engine) -> AsyncIterator[HoldfastPlugin]:
 
 def later(plugin: HoldfastPlugin) -> None:
     """What it last read of saved answers is over a second old."""
-    assert isinstance(plugin.saved, module.AllGrants)
+    assert isinstance(plugin.saved, AllGrants)
     plugin.saved.shared._until = 0
 
 
@@ -282,7 +283,7 @@ async def test_many_judgements_ask_the_database_once_a_second(
     one, _ = opened
     await one.refresh()
     asked: list[object] = []
-    monkeypatch.setattr(one._database, "run_query", lambda work: asked.append(work))
+    monkeypatch.setattr(one._table, "read", lambda work: asked.append(work))
     monkeypatch.setattr(module, "time", _Clock(one._until - 0.001))
     for _ in range(1_000):
         await one.refresh()

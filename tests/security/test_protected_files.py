@@ -18,10 +18,11 @@ from holdfast.activities.builtin.write_file import WriteFile
 from holdfast.activities.files.workspace import Workspace
 from holdfast.activities.gate.gate import Gate
 from holdfast.activities.gate.prepare_call import CallContext
+from holdfast.activities.policy.code_files import CODE_FILES, explain_code_file
 from holdfast.activities.policy.find_protected import build_protected
 from holdfast.activities.policy.grants import CandidateCall, is_covered
 from holdfast.activities.policy.load_policy import list_sources, load_policy
-from holdfast.activities.policy.protected_files import CODE_FILES, complete_subject, explain_code_file
+from holdfast.activities.policy.protected_files import complete_subject
 from holdfast.activities.policy.subject import build_call_subject
 from holdfast.activities.process.output_store import OutputStore
 from holdfast.activities.registry.registry import Registry

@@ -15,10 +15,10 @@ from holdfast.activities.files.workspace import check_workspace
 from holdfast.activities.gate.approval_checks import check_rules
 from holdfast.activities.hooks.load_hooks import check_hooks
 from holdfast.activities.ledger.open import check_ledger
-from holdfast.activities.loading import check_tools
+from holdfast.activities.load_registry import check_tools
 from holdfast.activities.mcp.servers import check_servers
 from holdfast.activities.models.providers import check_models
-from holdfast.activities.policy.shared_grants import check_saved_grants
+from holdfast.activities.policy.grant_sources import check_saved_grants
 from holdfast.activities.supervision.runs import check_sandbox, check_supervision
 from holdfast.config.settings import Settings
 from holdfast.payloads.bucket_store import check_stores

@@ -10,11 +10,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import os
 import secrets
-import stat
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -24,8 +22,8 @@ from pydantic import AwareDatetime, Field, ValidationError, model_validator
 
 from holdfast.domain.base import StrictData, describe_problems
 from holdfast.errors import BadInput, HoldfastError
-from holdfast.util.files import hold_lock, write_whole
 from holdfast.util.findings import Finding, ok, warning
+from holdfast.util.private_files import UnfitFile, check_own, lock_file, read_regular_file, replace_private
 from holdfast.util.suggestions import did_you_mean
 from holdfast.util.text import shorten_text
 
@@ -125,21 +123,11 @@ class TokenFile:
     def _read_bytes(self) -> bytes | None:
         """The content of the file; None without one. Never blocks."""
         try:
-            descriptor = os.open(self.file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            try:
-                if problem := _describe_unfit(os.fstat(descriptor)):
-                    raise self._build_unreadable(problem)
-                with open(descriptor, "rb", closefd=False) as opened:
-                    data = opened.read(_SIZE_LIMIT + 1)
-            finally:
-                os.close(descriptor)
+            return read_regular_file(self.file, _SIZE_LIMIT, check_own)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
-            raise self._build_unreadable(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
-        if len(data) > _SIZE_LIMIT:
-            raise self._build_unreadable(f"is over {_SIZE_LIMIT // 1_000_000} MB")
-        return data
+        except UnfitFile as error:
+            raise self._build_unreadable(str(error)) from None
 
     def _parse_tokens(self, data: bytes) -> tuple[Token, ...]:
         try:
@@ -156,10 +144,7 @@ class TokenFile:
     def _write_tokens(self, tokens: tuple[Token, ...]) -> None:
         """Replace the file: the endpoint reads it at any moment."""
         text = _TokenList(tokens=tokens).model_dump_json(indent=2, exclude_none=True) + "\n"
-        try:
-            write_whole(self.file, text.encode())
-        except OSError as error:
-            raise self._build_write_error(error) from error
+        replace_private(self.file, text.encode())
 
     @contextmanager
     def _lock_file(self) -> Iterator[None]:
@@ -169,17 +154,8 @@ class TokenFile:
         )
 
         prepare_folder(self.file.parent)
-        with ExitStack() as held:
-            try:
-                held.enter_context(
-                    hold_lock(self.file, LOCK_SECONDS, "another process is changing the tokens: try again")
-                )
-            except OSError as error:
-                raise self._build_write_error(error) from error
+        with lock_file(self.file, LOCK_SECONDS):
             yield
-
-    def _build_write_error(self, error: OSError) -> HoldfastError:
-        return HoldfastError(f"{str(self.file)!r} cannot be written: {error.strerror or error}")
 
 
 def find_token(tokens: Iterable[Token], given: str) -> Token | None:
@@ -204,16 +180,6 @@ def _check_name(name: str) -> str:
             "without spaces around them"
         )
     return name
-
-
-def _describe_unfit(status: os.stat_result) -> str | None:
-    if not stat.S_ISREG(status.st_mode):
-        return "is not a regular file"
-    if status.st_uid != os.geteuid():
-        return "belongs to another user"
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return "may be written by other users (chmod 600, after checking its content)"
-    return None
 
 
 def check_tokens(file: Path, now: datetime) -> Iterator[Finding]:

@@ -19,10 +19,10 @@ from holdfast.activities.gate.gate import Gate
 from holdfast.activities.gate.prepare_call import CallContext, build_rule_subject, check_call_arguments, prepare_call
 from holdfast.activities.hooks.load_hooks import ENTRY_POINT_GROUP
 from holdfast.activities.policy.find_protected import build_protected
+from holdfast.activities.policy.grant_sources import open_saved_grants
 from holdfast.activities.policy.grants import build_offers, may_use_grants
 from holdfast.activities.policy.policy import Policy, RulingExplanation
 from holdfast.activities.policy.saved_grants import GrantSource, SavedGrants
-from holdfast.activities.policy.shared_grants import open_saved_grants
 from holdfast.activities.policy.subject import Subject
 from holdfast.activities.process.output_store import OutputStore
 from holdfast.activities.registry.registry import BUILT_IN, Registry

@@ -16,20 +16,13 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
-from holdfast.activities.mcp.server_secrets import (
-    GivenSettings,
-    blank_references,
-    find_named_values,
-    find_secrets,
-    is_path,
-    is_secret_name,
-)
+from holdfast.activities.mcp.server_secrets import GivenSettings, blank_references, find_secrets
 from holdfast.config.mcp_servers_file import load_servers
 from holdfast.config.schema import Configuration
 from holdfast.config.settings import BUILD_VARIABLE, VARIABLES, Settings
 from holdfast.domain.modes import Confirming
 from holdfast.errors import BadInput
-from holdfast.util.secrets import Secret, Secrets
+from holdfast.util.secrets import Secrets
 from holdfast.workers.terminal.output import escape_line
 
 SHORTEST_SECRET = 4
@@ -234,11 +227,7 @@ def build_hider(model: BaseModel) -> Callable[[str], str]:
         (name, _find_literal(text)) for table in _VARIABLE_FIELDS for name, text in (found.get(table) or {}).items()
     ]
     assigned += [(name, _find_literal(found[name])) for name in _TEXT_FIELDS if found.get(name)]
-    folder = getattr(model, "folder", Path())
-    named = [(name, text) for name, text in (*assigned, *find_named_values(words)) if is_secret_name(name)]
-    secrets = [Secret(name, text) for name, text in named if len(text) >= SHORTEST_SECRET and not is_path(text, folder)]
-    secrets += find_secrets(GivenSettings(words, assigned, folder), {})
-    return Secrets(secrets).hide
+    return Secrets(find_secrets(GivenSettings(words, assigned), {}, SHORTEST_SECRET)).hide
 
 
 def _find_literal(text: str) -> str:

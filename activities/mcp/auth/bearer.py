@@ -1,4 +1,4 @@
-"""How a worker's requests to MCP servers are authorized: with the token of a login, renewed when it expires.
+"""Authorizes a worker's requests to MCP servers: with the token of a login, renewed when it expires.
 
 A worker never asks a person: without a valid login requests are not sent, and calls fail with what to do. A renewal
 runs to its end in a thread of its own, whatever is stopped meanwhile: half a renewal would lose the login.
@@ -38,7 +38,7 @@ _INSUFFICIENT_SCOPE = re.compile(r'\berror="?insufficient_scope\b')
 
 
 class Authorizer(Protocol):
-    """How requests to a server are authorized, beyond the headers of its settings."""
+    """Authorizes requests to a server, beyond the headers of its settings."""
 
     def __call__(self, name: str, settings: McpServerSettings, resolved: ResolvedServer) -> httpx2.Auth | None:
         """Return the authorization for this server; None if it needs none."""
@@ -158,7 +158,7 @@ class ServerTokens:
 
     @property
     def _is_unattended(self) -> bool:
-        """Whether tokens are had by client credentials, without a person."""
+        """Whether tokens are requested with client credentials, without a person."""
         return self._oauth.grant == "client_credentials"
 
     async def _read_login(self) -> Login | None:

@@ -1,8 +1,8 @@
 """HTTP to authorization servers: bounded answers in bounded time, and nothing unencrypted.
 
-MCP servers, that is strangers, name the authorization servers. So an address is used only if it is encrypted, or if the
-user reaches the MCP server itself unencrypted, on the same host or on this machine. And a public server cannot send us
-to a private address, unless the user has named that.
+MCP servers, which are not trusted, name the authorization servers. So an address is used only if it is encrypted, or if
+the user reaches the MCP server itself unencrypted, on the same host or on this machine. And a public server cannot send
+us to a private address, unless the user has named that.
 """
 
 from __future__ import annotations
@@ -74,8 +74,10 @@ class AuthorizationTransport(httpx2.AsyncBaseTransport):
                     raise NotAuthorized(f"{format_address(request.url)} answered with over {BODY_LIMIT:,} bytes")
         finally:
             await response.aclose()
-        kept = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in _DROPPED_HEADERS]
-        return httpx2.Response(response.status_code, headers=kept, content=bytes(body))
+        headers = [
+            (name, value) for name, value in response.headers.multi_items() if name.lower() not in _DROPPED_HEADERS
+        ]
+        return httpx2.Response(response.status_code, headers=headers, content=bytes(body))
 
     async def _send_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request with a time limit: those of the `mcp` package have none."""

@@ -1,4 +1,6 @@
-"""Why there is no token, without secrets. Messages of the `mcp` package may repeat whatever a server answered."""
+"""Explains why there is no token, without secrets. Messages of the `mcp` package may repeat whatever a server
+answered.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +38,10 @@ def check_token_response(response: httpx2.Response) -> None:
         return
     if status >= 500 or status in (408, 425, 429):
         raise Unreachable(f"the authorization server answered with HTTP status {status}")
-    said = _find_denial(response.content)
-    if said and str(said).startswith(_TEMPORARY_ERRORS):
-        raise Unreachable(f"the authorization server says: {said}")
-    raise said or NotAuthorized(f"the authorization server answered with HTTP status {status}")
+    denial = _find_denial(response.content)
+    if denial and str(denial).startswith(_TEMPORARY_ERRORS):
+        raise Unreachable(f"the authorization server says: {denial}")
+    raise denial or NotAuthorized(f"the authorization server answered with HTTP status {status}")
 
 
 def explain_refusal(error: Exception, *, found: bool = True, wanted: bool | None = True) -> NotAuthorized:

@@ -8,11 +8,9 @@ the token of the first.
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal, Protocol
@@ -21,7 +19,13 @@ from pydantic import AwareDatetime, Field, JsonValue, ValidationError
 
 from holdfast.domain.base import Data
 from holdfast.errors import BadInput, HoldfastError
-from holdfast.util.files import hold_lock, write_whole
+from holdfast.util.private_files import (
+    UnfitFile,
+    check_own_secret,
+    lock_file,
+    read_regular_file,
+    replace_private,
+)
 from holdfast.util.secrets import Secret
 from holdfast.util.text import shorten_text
 
@@ -58,7 +62,7 @@ class Login(Data):
     instead: bool = False
     """The token replaced one that the server had rejected."""
     refused: str | None = None
-    """Why it was not renewed, and never will be."""
+    """The reason why it was not renewed, and never will be."""
     wanted: str | None = None
     """Scopes that the server has required since: the next login asks for them too."""
 
@@ -92,7 +96,7 @@ class LoginChange(Protocol):
 
 
 class LoginStore(Protocol):
-    """Where logins are stored. Every method raises HoldfastError when the store cannot be used."""
+    """A store of logins. Every method raises HoldfastError when the store cannot be used."""
 
     async def list_names(self) -> list[str]:
         """List the servers that have logins."""
@@ -182,10 +186,7 @@ class LoginFile:
 
     def write(self, login: Login) -> None:
         """Replace the file. HoldfastError when it cannot be written."""
-        try:
-            write_whole(self.file, login.model_dump_json(indent=2, exclude_none=True).encode() + b"\n")
-        except OSError as error:
-            raise self._build_write_error(error) from None
+        replace_private(self.file, login.model_dump_json(indent=2, exclude_none=True).encode() + b"\n")
 
     def remove(self) -> bool:
         """Remove the file; False when there was none. Takes the lock."""
@@ -197,7 +198,7 @@ class LoginFile:
             except FileNotFoundError:
                 return False
             except OSError as error:
-                raise self._build_write_error(error) from None
+                raise HoldfastError(f"{str(self.file)!r} cannot be removed: {error.strerror or error}") from None
             return True
 
     def read_stamp(self) -> tuple[int, int] | None:
@@ -211,39 +212,21 @@ class LoginFile:
     @contextmanager
     def hold_lock(self) -> Iterator[None]:
         """Hold the lock for the block. HoldfastError when another process takes too long."""
-        with ExitStack() as held:
-            try:
-                self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                self.file.parent.chmod(0o700)
-                busy = f"another process is changing the login at {self.name!r}: try again"
-                held.enter_context(hold_lock(self.file, LOCK_SECONDS, busy))
-            except OSError as error:
-                raise self._build_write_error(error) from None
+        with lock_file(self.file, LOCK_SECONDS):
+            self.file.parent.chmod(0o700)
             yield
 
     def _read_bytes(self) -> bytes | None:
         """The content of the file. Never blocks."""
         try:
-            descriptor = os.open(self.file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                if problem := _explain_exposure(os.fstat(descriptor)):
-                    raise self._build_unfit(problem)
-                data = os.read(descriptor, SIZE_LIMIT + 1)
-            finally:
-                os.close(descriptor)
+            return read_regular_file(self.file, SIZE_LIMIT, check_own_secret, follow=False)
         except FileNotFoundError:
             return None
-        except OSError as error:
-            raise self._build_unfit(f"cannot be read: {error.strerror or error}") from None
-        if len(data) > SIZE_LIMIT:
-            raise self._build_unfit("is damaged")
-        return data
+        except UnfitFile as error:
+            raise self._build_unfit(str(error)) from None
 
     def _build_unfit(self, why: str) -> NotAuthorized:
         return NotAuthorized(f"the login is not used: {str(self.file)!r} {why}")
-
-    def _build_write_error(self, error: OSError) -> HoldfastError:
-        return HoldfastError(f"{str(self.file)!r} cannot be written: {error.strerror or error}")
 
 
 def check_server_name(name: str) -> str:
@@ -264,13 +247,3 @@ def list_logins(folder: Path) -> list[str]:
 def read_clock() -> datetime:
     """The current time, as logins record it."""
     return datetime.now(UTC)
-
-
-def _explain_exposure(status: os.stat_result) -> str | None:
-    if not stat.S_ISREG(status.st_mode):
-        return "is not a regular file"
-    if status.st_uid != os.geteuid():
-        return "belongs to another user"
-    if status.st_mode & 0o077:
-        return "may be read or written by other users, who may know its tokens: chmod 600"
-    return None

@@ -1,4 +1,4 @@
-"""Logins are made, renewed and revoked here, with the OAuth client of the `mcp` package.
+"""Makes, renews and revokes logins, with the OAuth client of the `mcp` package.
 
 The package forgets where it got its tokens when its process ends, and repeats answers in logs and errors. So the
 metadata that it found is stored with the tokens, and its errors are replaced.
@@ -48,7 +48,7 @@ class Person(Protocol):
 
     @property
     def redirect_uri(self) -> str:
-        """Where the browser is sent with the answer."""
+        """The address that the browser is sent to with the answer."""
 
     async def ask(self, url: str) -> Mapping[str, str]:
         """Let the person open this address; return the parameters that the browser came back with."""
@@ -92,8 +92,8 @@ async def refresh_login(login: Login, request: LoginRequest) -> Login:
             await provider.refresh_tokens(login, client)
     except Exception as error:
         raise explain_refusal(error) from None
-    kept = _build_login(provider.context, request)
-    return kept.model_copy(update={"issuer": login.issuer, "resource": login.resource, "wanted": login.wanted})
+    renewed = _build_login(provider.context, request)
+    return renewed.model_copy(update={"issuer": login.issuer, "resource": login.resource, "wanted": login.wanted})
 
 
 async def _run_provider(provider: _CodeProvider | _CredentialsProvider, request: LoginRequest) -> Login:
@@ -117,7 +117,7 @@ class TokenStorage:
         self._client = client
 
     async def get_tokens(self) -> OAuthToken | None:
-        """None: the tokens of a login are set directly."""
+        """Return None: the tokens of a login are set directly."""
         return None
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
@@ -235,7 +235,7 @@ def _check_server(context: OAuthContext, asked: LoginRequest) -> None:
 
 
 def _choose_method(client: OAuthClientInformationFull, metadata: OAuthMetadata | None) -> str:
-    """The client authentication, where nothing says which."""
+    """Choose the client authentication where neither the settings nor the registration do."""
     if client.client_secret is None:
         return "none"
     known = (metadata.token_endpoint_auth_methods_supported if metadata else None) or ["client_secret_basic"]

@@ -13,14 +13,13 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from pydantic import ValidationError
 
 from holdfast.activities.ledger.ledger import LedgerUnavailable
-from holdfast.activities.ledger.open import open_database
+from holdfast.activities.ledger.sealed_table import SealedTable
 from holdfast.activities.mcp.auth.login_store import (
     LOCK_SECONDS,
     SIZE_LIMIT,
@@ -38,7 +37,7 @@ from holdfast.payloads.keyring import Keyring, load_keyring
 from holdfast.util.text import escape_controls, shorten_text
 
 if TYPE_CHECKING:
-    from holdfast.activities.ledger.postgres_database import Connection, Database
+    from holdfast.activities.ledger.postgres_database import Connection
 
 FRESH_SECONDS = 1.0
 """How long a row that was read is used without reading it again."""
@@ -67,21 +66,20 @@ _NAMES = "SELECT name FROM holdfast_logins WHERE login IS NOT NULL ORDER BY name
 class SharedLogins:
     """The logins in the database that the setting `ledger` names. It connects when it is first used."""
 
-    def __init__(self, setting: str, seals: Seals) -> None:
-        self._setting = setting
-        self._seals = seals
+    def __init__(self, table: SealedTable) -> None:
+        self._table = table
         self._seen: dict[str, tuple[float, str | HoldfastError | None]] = {}
         """Until when each row that was read may be used, and its content or the error of reading it."""
 
     async def list_names(self) -> list[str]:
         """List the servers that have rows."""
-        found = await self._reading_database.run_query(lambda connection: connection.fetch(_NAMES))
+        found = await self._table.read(lambda connection: connection.fetch(_NAMES))
         return [row["name"] for row in found]
 
     async def read_stamp(self, name: str) -> object | None:
         """Return a value that changes with the row."""
-        kept = await self._read_cached(check_server_name(name))
-        return None if kept is None else hashlib.sha256(kept.encode("utf-8", "replace")).hexdigest()
+        sealed = await self._read_cached(check_server_name(name))
+        return None if sealed is None else hashlib.sha256(sealed.encode("utf-8", "replace")).hexdigest()
 
     async def read(self, name: str) -> Login | None:
         """Read the row of a server."""
@@ -91,67 +89,57 @@ class SharedLogins:
     async def open_change(self, name: str) -> AsyncIterator[LoginChange]:
         """Hold the row for the block."""
         holder = uuid4().hex
-        kept = await self._take_row(check_server_name(name), holder)
+        sealed = await self._take_row(check_server_name(name), holder)
         try:
-            yield _RowChange(self, name, holder, kept)
+            yield _RowChange(self, name, holder, sealed)
         finally:
             with suppress(LedgerUnavailable):  # the mark expires
-                await self._writing_database.run_query(lambda connection: connection.execute(_EMPTY, name, holder))
-                await self._writing_database.run_query(lambda connection: connection.execute(_FREE, name, holder))
+                await self._table.write(lambda connection: connection.execute(_EMPTY, name, holder))
+                await self._table.write(lambda connection: connection.execute(_FREE, name, holder))
             self._seen.pop(name, None)
 
     async def remove(self, name: str) -> bool:
         """Remove the row of a server."""
         holder = uuid4().hex
-        kept = await self._take_row(check_server_name(name), holder)
-        await self._writing_database.run_query(lambda connection: connection.execute(_REMOVE, name, holder))
+        sealed = await self._take_row(check_server_name(name), holder)
+        await self._table.write(lambda connection: connection.execute(_REMOVE, name, holder))
         self._seen.pop(name, None)
-        return kept is not None
+        return sealed is not None
 
     async def write(self, name: str, holder: str, login: Login) -> None:
         """Write a login that is held. HoldfastError when it is held no longer."""
-        kept = self._seals.seal(login.model_dump_json(exclude_none=True), _describe_row(name))
+        sealed = self._table.seal(name, login.model_dump_json(exclude_none=True))
 
         async def update_row(connection: Connection) -> str:
-            done: str = await connection.execute(_WRITE, name, holder, kept, HOLD_TIME)
+            done: str = await connection.execute(_WRITE, name, holder, sealed, HOLD_TIME)
             return done
 
-        if await self._writing_database.run_query(update_row) != "UPDATE 1":
+        if await self._table.write(update_row) != "UPDATE 1":
             raise HoldfastError(f"the login at {name!r} was changed by another process: try again")
 
     def copy_for_loop(self) -> SharedLogins:
         """Return the same store on connections of another event loop."""
-        return SharedLogins(self._setting, self._seals)
+        return SharedLogins(self._table.copy_for_loop())
 
     async def disconnect(self) -> None:
         """Close the connections."""
-        for database in ("_reading_database", "_writing_database"):
-            if database in self.__dict__:
-                await self.__dict__[database].disconnect()
-
-    @cached_property
-    def _reading_database(self) -> Database:
-        return open_database(self._setting, answer_seconds=ANSWER_SECONDS)
-
-    @cached_property
-    def _writing_database(self) -> Database:
-        return open_database(self._setting, answer_seconds=CHANGE_SECONDS)
+        await self._table.disconnect()
 
     async def _read_cached(self, name: str) -> str | None:
-        until, kept = self._seen.get(name, (0.0, None))
+        until, sealed = self._seen.get(name, (0.0, None))
         if time.monotonic() >= until:
-            kept = await self._fetch_row(name)
-            self._seen[name] = (time.monotonic() + FRESH_SECONDS, kept)
-        if isinstance(kept, HoldfastError):
-            raise type(kept)(str(kept))
-        return kept
+            sealed = await self._fetch_row(name)
+            self._seen[name] = (time.monotonic() + FRESH_SECONDS, sealed)
+        if isinstance(sealed, HoldfastError):
+            raise type(sealed)(str(sealed))
+        return sealed
 
     async def _fetch_row(self, name: str) -> str | HoldfastError | None:
         async def select_row(connection: Connection) -> Any:
             return await connection.fetchval(_FIND, name, SIZE_LIMIT + 1)
 
         try:
-            found: str | None = await self._reading_database.run_query(select_row)
+            found: str | None = await self._table.read(select_row)
             return found
         except HoldfastError as error:
             return error
@@ -163,40 +151,38 @@ class SharedLogins:
             return await connection.fetchrow(_TAKE, name, holder, HOLD_TIME, SIZE_LIMIT + 1)
 
         deadline = time.monotonic() + LOCK_SECONDS
-        while (row := await self._writing_database.run_query(take_row)) is None:
+        while (row := await self._table.write(take_row)) is None:
             if time.monotonic() > deadline:
                 raise HoldfastError(f"another process is changing the login at {name!r}: try again")
             await asyncio.sleep(_POLL_SECONDS)
         found: str | None = row["login"]
         return found
 
-    def unseal_login(self, name: str, kept: str | None) -> Login | None:
+    def unseal_login(self, name: str, sealed: str | None) -> Login | None:
         """Decrypt the login of a row. NotAuthorized when it is unusable."""
-        if kept is None:
+        if sealed is None:
             return None
         try:
-            if len(kept) > SIZE_LIMIT:
-                raise BadInput("it is damaged")
-            return Login.model_validate_json(self._seals.open(kept, _describe_row(name)))
+            return Login.model_validate_json(self._table.unseal(name, sealed))
         except ValidationError:
             why = "it is damaged"
         except BadInput as error:
             why = shorten_text(escape_controls(str(error)), 500)
-        place = escape_controls(self._reading_database.location)
+        place = escape_controls(self._table.location)
         raise NotAuthorized(f"the login is not used: of its row {name!r} in {place}, {why}") from None
 
 
 class _RowChange:
     """A row that is held."""
 
-    def __init__(self, logins: SharedLogins, name: str, holder: str, kept: str | None) -> None:
+    def __init__(self, logins: SharedLogins, name: str, holder: str, sealed: str | None) -> None:
         self._logins = logins
         self._name = name
         self._holder = holder
-        self._kept = kept
+        self._sealed = sealed
 
     async def read(self) -> Login | None:
-        return self._logins.unseal_login(self._name, self._kept)
+        return self._logins.unseal_login(self._name, self._sealed)
 
     async def write(self, login: Login) -> None:
         await self._logins.write(self._name, self._holder, login)
@@ -206,8 +192,6 @@ def open_login_store(settings: Settings, keyring: Keyring | None = None) -> Logi
     """Open the store of logins that the settings say."""
     if settings.ledger is None:
         return LoginFiles(settings.mcp_logins_folder)
-    return SharedLogins(settings.ledger, Seals(keyring or load_keyring(settings)))
-
-
-def _describe_row(name: str) -> str:
-    return f"login {name}"
+    seals = Seals(keyring or load_keyring(settings))
+    limits = {"read_seconds": ANSWER_SECONDS, "write_seconds": CHANGE_SECONDS}
+    return SharedLogins(SealedTable(settings.ledger, seals, "login", row_limit=SIZE_LIMIT, **limits))

@@ -81,9 +81,9 @@ class Connection:
         self.gone = asyncio.Event()
         self.reason = ""
         self.broken = False
-        """It ended without being closed."""
+        """Whether it ended without being closed."""
         self.calls = 0
-        """How many requests are under way."""
+        """The number of open requests."""
         self.eliciting = ElicitationHandler(name, resolved.secrets)
         self._resolved = resolved
         self._on_change = on_change
@@ -247,9 +247,9 @@ class Connection:
         if isinstance(message, _CHANGE_NOTICES):
             self._on_change()
         elif isinstance(message, LoggingMessageNotification):
-            said = message.params.data
+            data = message.params.data
             self._remarks.add_log_message(
-                message.params.level, said if isinstance(said, str) else json.dumps(said, default=str)
+                message.params.level, data if isinstance(data, str) else json.dumps(data, default=str)
             )
 
     async def _listen_for_changes(self, client: Client) -> None:

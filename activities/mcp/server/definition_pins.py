@@ -25,9 +25,9 @@ from holdfast.config.mcp_servers_file import load_configured
 from holdfast.config.schema import McpSettings
 from holdfast.domain.base import Data
 from holdfast.domain.calls.tool import Effect
-from holdfast.errors import BadInput, HoldfastError
-from holdfast.util.files import hold_lock, write_whole
+from holdfast.errors import BadInput
 from holdfast.util.mcp_names import build_prefix, build_tool_name
+from holdfast.util.private_files import lock_file, replace_private
 from holdfast.util.redaction import Redacted
 from holdfast.util.text import shorten_text
 
@@ -84,13 +84,13 @@ class PinnedDefinitions:
         known = self._read_file()
         if known is None:
             return DefinitionChange(f"The approved definitions of this server cannot be read: {self._file} is damaged.")
-        kept = known.tools.get(definition.name)
-        if kept is None:
+        pin = known.tools.get(definition.name)
+        if pin is None:
             why = "was lost with a damaged file" if known.lost else "could not be stored"
             return DefinitionChange(f"The earlier definition of this tool {why}, so it may have changed.")
-        if (before := self._hide(kept.definition)) == definition:
+        if (before := self._hide(pin.definition)) == definition:
             return None
-        when = f"{'it was last approved' if kept.approved else 'it was first seen'} ({kept.since:%Y-%m-%d %H:%M} UTC)"
+        when = f"{'it was last approved' if pin.approved else 'it was first seen'} ({pin.since:%Y-%m-%d %H:%M} UTC)"
         sentence = f"The server has changed this tool since {when}: {describe_definition_change(before, definition)}."
         return DefinitionChange(sentence, before, definition)
 
@@ -98,7 +98,7 @@ class PinnedDefinitions:
     def definitions(self) -> tuple[Definition, ...]:
         """All pinned definitions; empty if the file cannot be read."""
         known = self._read_file()
-        return tuple(self._hide(kept.definition) for kept in known.tools.values()) if known else ()
+        return tuple(self._hide(pin.definition) for pin in known.tools.values()) if known else ()
 
     def pin_new(self, definitions: Iterable[Definition]) -> None:
         """Pin the definitions that have no pin, if there is room. Blocks: use `PIN_EXECUTOR`."""
@@ -111,8 +111,8 @@ class PinnedDefinitions:
     def approve(self, definition: Definition) -> None:
         """Pin a definition as approved. Blocks. BadInput when it cannot be written."""
         known = self._read_file()
-        kept = known.tools.get(definition.name) if known else None
-        if kept is None or not kept.approved or kept.definition != definition:
+        pin = known.tools.get(definition.name) if known else None
+        if pin is None or not pin.approved or pin.definition != definition:
             new = _build_pin(definition, approved=True)
             self._change_file(lambda tools: {**tools, definition.name: new}, [definition.name])
 
@@ -127,18 +127,11 @@ class PinnedDefinitions:
         self, change: Callable[[dict[str, PinnedDefinition]], dict[str, PinnedDefinition]], needed: Collection[str]
     ) -> None:
         """Change the file, one process at a time. BadInput when it cannot be written."""
-        busy = f"{self._file} is held by another process"
-        try:
-            self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with hold_lock(self._file, LOCK_SECONDS, busy):
-                before = _load_file(self._file)
-                lost = before is None or before.lost
-                tools = change(before.tools if before else {})
-                write_whole(self._file, _encode_file(_PinFile(tools=tools, lost=lost), needed, self._file))
-        except OSError as error:
-            raise BadInput(f"{self._file} cannot be written: {error.strerror or error}") from None
-        except HoldfastError as error:
-            raise BadInput(str(error)) from None
+        with lock_file(self._file, LOCK_SECONDS):
+            before = _load_file(self._file)
+            lost = before is None or before.lost
+            tools = change(before.tools if before else {})
+            replace_private(self._file, _encode_file(_PinFile(tools=tools, lost=lost), needed, self._file))
 
 
 async def write_in_background(work: Callable[[], None]) -> None:
@@ -153,7 +146,7 @@ def _encode_file(file: _PinFile, needed: Collection[str], path: Path) -> bytes:
     """The bytes of the file. When it is full, pins without an approval of tools that are gone are dropped."""
     data = file.model_dump_json().encode()
     if len(data) > SIZE_LIMIT or len(file.tools) > TOOLS_LIMIT:
-        tools = {name: kept for name, kept in file.tools.items() if kept.approved or name in needed}
+        tools = {name: pin for name, pin in file.tools.items() if pin.approved or name in needed}
         data = _PinFile(tools=tools, lost=file.lost).model_dump_json().encode()
         if len(data) > SIZE_LIMIT or len(tools) > TOOLS_LIMIT:
             raise BadInput(f"{path} would exceed {TOOLS_LIMIT:,} tools or {SIZE_LIMIT:,} bytes")
@@ -200,7 +193,7 @@ def find_known_tool(name: str, settings: McpSettings, folder: Path, server: str 
     for called, one in servers.items():
         if called != server and not (server is None and name.startswith(build_prefix(called))):
             continue
-        own = {build_tool_name(called, kept.name): kept for kept in PinnedDefinitions(folder, called).definitions}
+        own = {build_tool_name(called, pin.name): pin for pin in PinnedDefinitions(folder, called).definitions}
         wanted = name if name.startswith(build_prefix(called)) else build_tool_name(called, name)
         known = own.get(wanted)
         met = known or Definition(name=wanted.removeprefix(build_prefix(called)))

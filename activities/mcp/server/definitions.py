@@ -62,9 +62,9 @@ class Definition(Data):
 
     def hide_secrets(self, secrets: Secrets) -> Definition:
         """Replace secrets by their names, so that it stays the same when their values change."""
-        told: Any = self.model_dump(mode="json", exclude={"name"})
-        shown: Any = secrets.hide_value(told)
-        return self if shown == told else self.model_copy(update=shown)
+        fields: Any = self.model_dump(mode="json", exclude={"name"})
+        shown: Any = secrets.hide_value(fields)
+        return self if shown == fields else self.model_copy(update=shown)
 
     def format_lines(self) -> list[str]:
         """Format all of it as lines, for a diff."""
@@ -74,11 +74,11 @@ class Definition(Data):
             "output": self.output,
         }
         words = {"name": self.name, "title": self.title or "", "description": self.description}
-        told = [f"{name}: {line}" for name, text in words.items() for line in text.splitlines() or [""]]
+        lines = [f"{name}: {line}" for name, text in words.items() for line in text.splitlines() or [""]]
         for name, value in parts.items():
             text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
-            told += [f"{name}: {line}" for line in text.splitlines()]
-        return told
+            lines += [f"{name}: {line}" for line in text.splitlines()]
+        return lines
 
 
 def build_definition(tool: ListedTool, secrets: Secrets) -> Definition:
@@ -109,7 +109,7 @@ def is_wanted(definition: Definition, settings: McpServerSettings) -> bool:
 
 
 class EffectJudgement(NamedTuple):
-    """What repeating a tool's calls would do, and who says so."""
+    """The effect of repeating a tool's calls, and its source."""
 
     effect: Effect
     because: str
@@ -117,8 +117,8 @@ class EffectJudgement(NamedTuple):
 
 def judge_effect(definition: Definition, settings: McpServerSettings) -> EffectJudgement:
     """Judge the effect of a tool by the settings, and by its annotations if its server is trusted."""
-    if said := settings.effects.get(definition.name):
-        return EffectJudgement(said, "`effects` in the settings says so")
+    if effect := settings.effects.get(definition.name):
+        return EffectJudgement(effect, "`effects` in the settings says so")
     if not settings.trust:
         return EffectJudgement(Effect.ONCE, "the server is not trusted to say what its tools do")
     if definition.get_hint("readOnlyHint", False):
@@ -203,9 +203,9 @@ async def drop_unusable(listing: ToolListing, known: Mapping[str, Definition]) -
         except BadInput as error:
             unusable[name] = str(error)
             too_hard += isinstance(error, SchemaTooHard)
-    kept = {name: one for name, one in listing.definitions.items() if name not in unusable}
-    told = [f"{shorten_text(name, 100)!r} cannot be used: {reason}" for name, reason in unusable.items()]
-    return listing._replace(definitions=kept, left_out=(*listing.left_out, *told))
+    usable = {name: one for name, one in listing.definitions.items() if name not in unusable}
+    reasons = [f"{shorten_text(name, 100)!r} cannot be used: {reason}" for name, reason in unusable.items()]
+    return listing._replace(definitions=usable, left_out=(*listing.left_out, *reasons))
 
 
 def _list_remarks(names: Sequence[str], settings: McpServerSettings) -> Iterator[str]:

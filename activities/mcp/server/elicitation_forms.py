@@ -119,7 +119,7 @@ def _flatten_value(value: JsonValue) -> JsonValue:
 
 
 class CallCarryover(Data):
-    """A call that ended with questions: what it needs to go on."""
+    """The state that a call needs to continue after it ended with questions."""
 
     state: str | None = None
     requests: dict[str, dict[str, Any]] = Field(default_factory=dict)
@@ -166,7 +166,7 @@ def build_carryover(server: str, result: Mapping[str, Any], secrets: Secrets) ->
     """Build the carryover of a call that ended with questions. ToolFailure when it asks for more than a form."""
     requests = result.get("inputRequests") or {}
     if any(secrets.hide(name) != name for name in requests):
-        raise ToolFailure("bad_question", f"The MCP server {server!r} named a question by a secret")
+        raise ToolFailure("bad_question", f"The MCP server {server!r} used a secret as the name of a question")
     if others := sorted({str(one.get("method")) for one in requests.values()} - {ELICITATION}):
         wants = shorten_text(secrets.hide(", ".join(others)), 300)
         raise ToolFailure("input_required", f"The MCP server {server!r} asks for {wants}, which is not supported")

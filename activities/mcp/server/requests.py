@@ -254,8 +254,8 @@ def _format_prompt(one: Prompt) -> str:
 
 
 def _format_line(name: str, facts: Iterable[str | None], about: str | None) -> str:
-    told = ", ".join(fact for fact in facts if fact)
-    return f"{name}{f' ({told})' if told else ''}{f': {about}' if about else ''}"
+    details = ", ".join(fact for fact in facts if fact)
+    return f"{name}{f' ({details})' if details else ''}{f': {about}' if about else ''}"
 
 
 def _build_lines(found: list[str], none: str, secrets: Secrets) -> Result:
@@ -274,13 +274,13 @@ def _check_answered(answer: Any) -> Any:
 
 def _format_messages(prompt: GetPromptResult) -> list[ContentBlock]:
     """The messages of a prompt, each with its role."""
-    said: list[ContentBlock] = []
+    parts: list[ContentBlock] = []
     for message in prompt.messages:
         if isinstance(message.content, TextContent):
-            said.append(TextContent(type="text", text=f"{message.role}: {message.content.text}"))
+            parts.append(TextContent(type="text", text=f"{message.role}: {message.content.text}"))
         else:
-            said += [TextContent(type="text", text=f"{message.role}:"), message.content]
-    return said
+            parts += [TextContent(type="text", text=f"{message.role}:"), message.content]
+    return parts
 
 
 def _build_result(content: list[Any], secrets: Secrets) -> Result:

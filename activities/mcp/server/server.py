@@ -1,4 +1,4 @@
-"""A server as a worker has it: kept connected, listed again when its tools change, reconnected when it is lost.
+"""One MCP server of a worker: kept connected, listed again when its tools change, reconnected when it is lost.
 
 One task looks after it. A server that is down gives its own calls a clear error and affects no others.
 """
@@ -250,11 +250,11 @@ class Server:
     async def _wait_while_connected(self, connection: Connection, seconds: float, *events: asyncio.Event) -> bool:
         """Wait up to `seconds` or for one of the events while connected. Whether an event is set."""
         watched = (connection.gone, self._state_changed, *events)
-        waits = [asyncio.create_task(event.wait()) for event in watched]
+        tasks = [asyncio.create_task(event.wait()) for event in watched]
         try:
-            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for wait in waits:
+            for wait in tasks:
                 wait.cancel()
         return any(event.is_set() for event in events)
 

@@ -1,6 +1,6 @@
-"""What each ending of a call means, for the model and for the engine (S31, S39).
+"""Builds the outcome of a call that has no result, by the way in which it ended (S31, S39).
 
-When nobody knows whether a call took effect, a call that must not run twice ends as `OutcomeUnknown`, and a person is
+When it is unknown whether a call took effect, one that must not run twice ends as `OutcomeUnknown`, and a person is
 asked; other calls end as errors.
 """
 

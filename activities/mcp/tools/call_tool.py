@@ -76,7 +76,9 @@ async def call_tool(request: ToolRequest, run: Run) -> Result:
             raise
         raise end from None
     if isinstance(answer, InputRequiredResult):
-        raise ToolFailure("input_required", f"{request.label} wants to be called again and again, and asks nothing")
+        raise ToolFailure(
+            "input_required", f"{request.label} asks again and again to be called again, without a question"
+        )
     long = sending.exchange.size > LONG_ANSWER
     result, problem = (
         await run_to_end(asyncio.to_thread(_build_result, request, answer)) if long else _build_result(request, answer)
@@ -95,7 +97,7 @@ async def call_tool(request: ToolRequest, run: Run) -> Result:
 
 
 def _build_result(request: ToolRequest, answer: CallToolResult) -> tuple[Result, str | None]:
-    """The result of an answer, and what is wrong with it."""
+    """Build the result of an answer, and describe what is wrong with it."""
     try:
         result = build_result(answer, request.server.secrets)
     except ValueError:
@@ -105,7 +107,7 @@ def _build_result(request: ToolRequest, answer: CallToolResult) -> tuple[Result,
 
 
 async def _explain_unfit(form: ResultSchema, answer: CallToolResult, secrets: Secrets) -> str | None:
-    """What is wrong with the structured result, both as it came and without secrets."""
+    """Describe what is wrong with the structured result, both as it came and without secrets."""
     value = answer.structured_content
     return await form.find_problem(value) and await form.find_problem(secrets.hide_value(value))
 
@@ -113,7 +115,7 @@ async def _explain_unfit(form: ResultSchema, answer: CallToolResult, secrets: Se
 @dataclass
 class _CallState:
     going_on: CallCarryover | None = None
-    """What an earlier call ended with, and the answers since."""
+    """The carryover of an earlier call, with the answers since."""
     exchange: Exchange = field(default_factory=Exchange)
     """The current attempt."""
     connection: Connection | None = None
@@ -127,7 +129,7 @@ class _CallState:
 
 
 async def _wait_for_answer(request: ToolRequest, run: Run, sending: _CallState) -> CallToolResult | InputRequiredResult:
-    """Ask the open questions, send the call and wait for its answer. The clock stands still while a person is asked."""
+    """Ask the open questions, send the call and wait for its answer. Time for a person's answer does not count."""
     if sending.going_on:
         sending.going_on.ask_next(request.server.name)
     try:

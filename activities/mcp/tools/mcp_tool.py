@@ -41,7 +41,7 @@ HINT_LIMIT = 100
 
 
 def build_tool_notes(server: Server, definition: Definition, judged: EffectJudgement) -> ToolNotes:
-    """Build what people are told of a tool: what its server says, and the effect that follows from it."""
+    """Build the notes on a tool for people: what its server says, and the effect that follows from it."""
     hints = (f"{name} {json.dumps(value)}" for name, value in sorted(definition.annotations.items()))
     return ToolNotes(
         description=shorten_text(server.secrets.hide(definition.description), DESCRIPTION_LIMIT),
@@ -66,7 +66,7 @@ GRACE_SECONDS = 60.0
 
 
 class ServerTool(Tool):
-    """What all tools of a server have in common: its definition, its pin, and the effect that it is judged to have."""
+    """The base of a server's tools: the definition, its pin, and the effect that it is judged to have."""
 
     checks_quickly = True
     asks_first: bool
@@ -91,15 +91,15 @@ class ServerTool(Tool):
         return super().declaration().model_copy(update=theirs)
 
     def build_notes(self) -> ToolNotes:
-        """What the server says of the tool, and the effect that follows from it."""
+        """The notes on the tool for people. See `build_tool_notes`."""
         return build_tool_notes(self.server, self.definition, self._judgement)
 
     def find_change(self) -> DefinitionChange | None:
-        """How the definition differs from the pinned one, if it does."""
+        """Find how the definition differs from the pinned one; None when it does not."""
         return self._pinned.find_change(self.definition)
 
     def build_confirmation(self) -> Confirmation:
-        """What a person is shown of a call, without its arguments, which are shown beside it."""
+        """Build the confirmation of a call for a person, without its arguments, which are shown beside it."""
         title = format_title(self.server.name, self.definition)
         return Confirmation(kind="mcp", title=title, server=self.server.name, about=self.build_notes())
 
@@ -120,15 +120,15 @@ class ServerInvocation(Invocation):
         return self._server_tool.effect is Effect.READ
 
     def describe_tool_change(self) -> str | None:
-        """How the definition differs from the pinned one."""
+        """Describe how the definition differs from the pinned one."""
         return change.sentence if (change := self._server_tool.find_change()) else None
 
     def build_confirmation(self) -> Confirmation:
-        """What a person is shown when a rule asks."""
+        """The confirmation for a person when a rule asks."""
         return self._server_tool.build_confirmation()
 
     async def should_confirm(self) -> Confirmation | None:
-        """What a person is shown, with the diff of a changed definition."""
+        """The confirmation for a person, with the diff of a changed definition."""
         change = self._server_tool.find_change()
         if change is None and not self._server_tool.asks_first:
             return None

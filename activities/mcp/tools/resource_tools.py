@@ -156,8 +156,8 @@ class _ReadInvocation(ServerInvocation):
         self._server = tool.server
 
     def describe(self) -> str:
-        told = shorten_text(json.dumps(self._arguments, ensure_ascii=False), 200) if self._arguments else ""
-        return f"{self._server.name}/{self._kind} {told}".rstrip()
+        arguments = shorten_text(json.dumps(self._arguments, ensure_ascii=False), 200) if self._arguments else ""
+        return f"{self._server.name}/{self._kind} {arguments}".rstrip()
 
     async def execute(self, run: Run) -> Result:
         await self._server_tool.pin_definition()

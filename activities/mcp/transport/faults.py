@@ -1,4 +1,4 @@
-"""What can go wrong with a request to a server, classified by what it means for a call.
+"""The ways in which a request to a server fails, classified by what they mean for a call.
 
 The `mcp` package has one exception for what a server answers and for what its transports make up. Errors that are made
 up here carry a mark that no server knows, so that a request that was never sent is not taken for a lost one.

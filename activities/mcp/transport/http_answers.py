@@ -1,4 +1,4 @@
-"""What HTTP answers mean: errors and their faults, and streams of events.
+"""Interprets HTTP answers: errors with their faults, and streams of events.
 
 The server's own error message is passed on. Only what the protocol defines for it counts as an unknown session, and
 only a status that says so as a refusal: a request that may have run is not sent again.
@@ -22,10 +22,10 @@ _REFUSED_STATUSES = frozenset(
 )
 """Statuses that are sent before anything runs. 408 and 409 are not among them."""
 _LOST_STATUS = 501
-"""From here on a status may come from a proxy between us and the server."""
+"""The first status that may come from a proxy between us and the server."""
 
 _UNKNOWN_SESSION = re.compile(r"session|not initialized", re.IGNORECASE)
-"""What common servers answer, with 400 and no id, to a session that they do not know."""
+"""The answers of common servers, with 400 and no id, to a session that they do not know."""
 
 
 def explain_status(response: httpx2.Response, request_id: int | str | None, *, has_session: bool) -> ErrorData:
@@ -47,8 +47,8 @@ def explain_status(response: httpx2.Response, request_id: int | str | None, *, h
 def _describe_status(response: httpx2.Response) -> str:
     status, place = response.status_code, response.next_request.url if response.next_request else None
     if place is not None:
-        told = f"{place.scheme}://{place.host}{f':{place.port}' if place.port else ''}{place.path}"
-        return f"it redirects to {told} (HTTP status {status}): if the server is there, make that its `url`"
+        address = f"{place.scheme}://{place.host}{f':{place.port}' if place.port else ''}{place.path}"
+        return f"it redirects to {address} (HTTP status {status}): if the server is there, make that its `url`"
     nothing = " (check the path of its `url`: many servers are at /mcp)" if status == 404 else ""
     return f"it answered with HTTP status {status}{nothing}"
 
@@ -66,7 +66,7 @@ RECONNECT_SECONDS = 1.0
 LONGEST_SECONDS = 30.0
 """The same when nothing ever comes, and the longest that a server may ask for."""
 EARLY_SECONDS = 5.0
-"""By how much a server may shorten the pauses, altogether."""
+"""Seconds by which a server may shorten the pauses, altogether."""
 LINE_SECONDS = 0.0000005
 """The approximate cost of reading a line; lines may come that never make an event."""
 _KIND = "text/event-stream"

@@ -62,8 +62,10 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             return response
         body = b"" if packed or response.is_success else await _read_beginning(response)
         await response.aclose()
-        kept = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in _BODY_HEADERS]
-        return httpx2.Response(response.status_code, headers=kept, content=body)
+        remaining = [
+            (name, value) for name, value in response.headers.multi_items() if name.lower() not in _BODY_HEADERS
+        ]
+        return httpx2.Response(response.status_code, headers=remaining, content=body)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -131,13 +133,13 @@ class Address:
         self, url: httpx2.URL, method: str, headers: Mapping[str, str], content: bytes | None
     ) -> httpx2.Response:
         ours = {SESSION_HEADER: self.session, VERSION_HEADER: self.version}
-        told = {**_HEADERS, **{name: value for name, value in ours.items() if value}, **headers}
-        request = self._client.build_request(method, url, headers=told, content=content)
+        sent = {**_HEADERS, **{name: value for name, value in ours.items() if value}, **headers}
+        request = self._client.build_request(method, url, headers=sent, content=content)
         return await self._client.send(request, stream=True)
 
 
 def _find_new_address(response: httpx2.Response) -> httpx2.URL | None:
-    """Where to send a redirected request: to the same server, or to its https address."""
+    """Find the target of a redirect: the same server, or its https address."""
     following = response.next_request
     if following is None or following.method != response.request.method:
         return None

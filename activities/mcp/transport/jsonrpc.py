@@ -112,9 +112,9 @@ def fit_result(exchange: Exchange, result: dict[str, Any], version: str) -> dict
     }
     content = result.get("content")
     if isinstance(content, list) and len(content) > PARTS_LIMIT:
-        kept = content[: PARTS_LIMIT - 1]
-        note = {"type": "text", "text": f"[{len(content) - len(kept):,} further parts were left out]"}
-        cut["content"] = [*kept, note]
+        shown = content[: PARTS_LIMIT - 1]
+        note = {"type": "text", "text": f"[{len(content) - len(shown):,} further parts were left out]"}
+        cut["content"] = [*shown, note]
     if version >= TYPED_VERSION and result.get("resultType") is None:
         cut["resultType"] = "complete"
     result = {**result, **cut} if cut else result
@@ -127,13 +127,13 @@ def _list_usable_tools(exchange: Exchange, result: dict[str, Any], version: str)
     """The valid tools. A list that is invalid apart from its tools is left to the package to refuse."""
     if not _is_fitting({**result, "tools": []}, version):
         return list(result["tools"])
-    kept = []
+    usable = []
     for place, tool in enumerate(result["tools"]):
         if (problem := _find_problem({**result, "tools": [tool]}, version)) is None:
-            kept.append(tool)
+            usable.append(tool)
         elif len(exchange.left_out) < REMARKS_LIMIT:
             exchange.left_out.append(f"{_format_tool(tool, place)} does not fit the protocol: {problem}")
-    return kept
+    return usable
 
 
 def _is_fitting(result: dict[str, Any], version: str) -> bool:
@@ -141,7 +141,7 @@ def _is_fitting(result: dict[str, Any], version: str) -> bool:
 
 
 def _find_problem(result: dict[str, Any], version: str) -> str | None:
-    """What is wrong with a list of tools, by the schema of its version and by the package's model."""
+    """Find what is wrong with a list of tools, by the schema of its version and by the package's model."""
     try:
         validate_server_result("tools/list", version, result)
         for tool in result["tools"]:
@@ -157,9 +157,9 @@ def _format_tool(tool: Any, place: int) -> str:
 
 
 TIME_SHARE = 0.2
-"""Of the time that one server may take, in the long run."""
+"""The share of the event loop's time that one server may take, in the long run."""
 BURST_SECONDS = 0.5
-"""Seconds that it may take before it has to wait."""
+"""Seconds that one server may take before it has to wait."""
 MESSAGE_SECONDS = 0.0002
 """The approximate cost of handling a message."""
 

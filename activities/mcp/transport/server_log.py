@@ -1,4 +1,4 @@
-"""What a server writes beside the protocol, on standard error or in log messages: kept in a file without secrets.
+"""Logs what a server writes beside the protocol, on standard error or in log messages, to a file without secrets.
 
 The end of it is part of the error when the server fails. The file is bounded.
 """
@@ -61,7 +61,7 @@ class ServerLog:
 
 
 class ServerRemarks:
-    """What one connection hears of its server beside the protocol."""
+    """Collects what one connection receives of its server beside the protocol."""
 
     def __init__(self, secrets: Secrets, log: ServerLog | None = None) -> None:
         self._secrets = secrets

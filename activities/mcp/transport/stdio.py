@@ -188,7 +188,7 @@ async def _report_end(
     remarks: ServerRemarks,
     on_end: Callable[[str], None],
 ) -> None:
-    """Report when and why it ended: its output ended, or its process, whoever still holds the streams."""
+    """Report when and why it ended: its output ended, or its process did while others hold its streams."""
     while process.returncode is None and not reading.done():
         await asyncio.wait({reading}, timeout=LOOK_SECONDS)
     await _wait_for_exit(process, TELL_SECONDS)

@@ -1,1 +1,1 @@
-"""What is known of single programs: options, wrappers, effects. No grammar."""
+"""Knowledge of single programs: options, wrappers, effects. No grammar."""

@@ -45,7 +45,7 @@ def is_builtin(name: str) -> bool:
 
 
 def explain_doubt(program: Program) -> str | None:
-    """Why a command of the shell makes the analysis uncertain; None when it does not, and for programs."""
+    """Explain why a command of the shell makes the analysis uncertain; None when it does not, and for programs."""
     name = program.name or ""
     if name in _ALWAYS_DOUBTED:
         return _ALWAYS_DOUBTED[name]

@@ -1,6 +1,6 @@
 """Finds the options of a program that do more than its name suggests: `sort -o FILE`, `tar --to-command`.
 
-The table is `option_effects.toml`. An option that it lacks, of a program that it has, is "unknown" and treated as if it
+The tables are in `option_table`. An option that the table of a program lacks is "unknown" and treated as if it
 did anything. Values are examined as options too: if the table is wrong about which options take one, too many effects
 are found, not too few.
 """
@@ -8,25 +8,25 @@ are found, not too few.
 from __future__ import annotations
 
 import re
-import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import cache, lru_cache
-from pathlib import Path
-from typing import Any, cast, get_args
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import cast
 
 from holdfast.activities.shell.programs.option_parser import cannot_be_option
+from holdfast.activities.shell.programs.option_table import (
+    NO_OPTIONS,
+    OptionEntry,
+    OptionTable,
+    compile_tables,
+    find_table,
+    list_plain_programs,
+)
 from holdfast.activities.shell.programs.program import Program
 from holdfast.activities.shell.programs.scripts import Effect, find_script_effects
 
-TABLE_FILE = Path(__file__).with_name("option_effects.toml")
-_EFFECT_KINDS = (*(effect for effect in get_args(Effect) if effect != "unknown"), "wrapped", "harmless")
-_OPTION = re.compile(r"(-\S+?)(::|:2|:)?")
-_VALUES = {None: 0, "::": 0, ":": 1, ":2": 2}
-_VERSION = re.compile(r"-?[0-9][0-9.]*")
 _SCRIPT_FILES = frozenset(["-f", "--file", "-E", "--exec", "--from-file"])
 """Options whose value is the file of a script, so that no operand is a script."""
-_COMMON_OPTIONS = "--help --version"
 
 
 @dataclass(frozen=True)
@@ -41,46 +41,10 @@ class OptionEffect:
     """A command follows, which is judged by its own words."""
 
 
-@dataclass(frozen=True)
-class _OptionEntry:
-    effect: str
-    """An Effect, "harmless" or "wrapped"."""
-    values: int
-    """Further words that it takes when its own word holds no value."""
-    takes_rest: bool
-    """In a word of combined letters, the rest is its value."""
-
-
-@dataclass(frozen=True)
-class _Table:
-    """The options of one program or subcommand."""
-
-    entries: Mapping[str, _OptionEntry]
-    style: str = "gnu"
-    permutes: bool = True
-    old_style: bool = False
-    subcommands: bool = False
-    most_operands: int | None = None
-    one_address: bool = False
-    language: str | None = None
-    scripts: frozenset[str] = frozenset()
-    operands: tuple[tuple[re.Pattern[str], str], ...] = ()
-    words: tuple[tuple[re.Pattern[str], str], ...] = ()
-    values: tuple[tuple[frozenset[str], re.Pattern[str], str], ...] = ()
-
-    @property
-    def has_effects(self) -> bool:
-        """Has any of its options an effect?"""
-        return bool(self.operands or self.words) or any(one.effect != "harmless" for one in self.entries.values())
-
-
-_NOTHING = _Table({})
-
-
 @lru_cache(maxsize=512)
 def find_effects(program: Program) -> tuple[OptionEffect, ...]:
     """The words of a program that have an effect, in their order; none for a program without a table."""
-    found = _find_table(program)
+    found = find_table(program.name or "")
     return () if found is None else tuple(sorted(_WordsReader(program, *found).read(), key=lambda one: one.place))
 
 
@@ -88,7 +52,7 @@ def may_run_unseen(program: Program) -> bool:
     """May it run code or a program that does not appear in its words?"""
     if program.interprets_code:
         return True
-    found = _find_table(program)
+    found = find_table(program.name or "")
     if found is None or _is_interpreter(found[0]):
         return False
     runs = any(one.effect == "executes" for one in found[1].entries.values()) or found[1].subcommands
@@ -98,19 +62,14 @@ def may_run_unseen(program: Program) -> bool:
 
 def is_known(name: str) -> bool:
     """Is it known what a program of this name does with its words?"""
-    return name in _list_plain() or _find_table(Program((name,), (name,), (name,))) is not None
-
-
-@cache
-def _list_plain() -> frozenset[str]:
-    return frozenset(_load_raw()["plain"]["names"].split())
+    return name in list_plain_programs() or find_table(name) is not None
 
 
 def list_known_options() -> list[tuple[str, str, Effect, bool]]:
     """Every option with an effect: program, option, effect, and whether it takes a value. For tests."""
     return [
         (name.replace(" *", " x"), option.rstrip("*"), _to_effect(entry.effect), entry.takes_rest)
-        for name, table in _compile_tables().items()
+        for name, table in compile_tables().items()
         for option, entry in table.entries.items()
         if entry.effect not in ("harmless", "wrapped")
     ]
@@ -120,72 +79,10 @@ def _is_interpreter(name: str) -> bool:
     return name in ("python", "perl", "ruby", "node", "php", "lua")
 
 
-def _find_table(program: Program) -> tuple[str, _Table] | None:
-    """The table of a program by its name, also without a version or the `g` of GNU: `python3.11`, `gsort`."""
-    name = program.name or ""
-    if name.startswith("git-"):
-        return "git", _compile_tables().get(f"git {name[4:]}", replace(_NOTHING, subcommands=True))
-    bare = _VERSION.sub("", name) if name not in _compile_tables() else name
-    known = _index_names().get(name) or _index_names().get(bare) or _index_names().get(name.removeprefix("g"))
-    return (known, _compile_tables()[known]) if known else None
-
-
-@cache
-def _load_raw() -> dict[str, dict[str, Any]]:
-    return tomllib.loads(TABLE_FILE.read_text())
-
-
-@cache
-def _index_names() -> Mapping[str, str]:
-    """Every name of a program, with the name of its table."""
-    programs = {name: raw for name, raw in _load_raw().items() if " " not in name and name != "plain"}
-    return {alias: name for name, raw in programs.items() for alias in (name, *raw.get("names", ()))}
-
-
-@cache
-def _compile_tables() -> Mapping[str, _Table]:
-    return {name: _compile_table(name) for name in _load_raw() if name != "plain"}
-
-
-def _compile_table(name: str) -> _Table:
-    raw = _load_raw()[name]
-    return _Table(
-        entries=_build_entries(name),
-        **{
-            key: raw[key]
-            for key in ("style", "permutes", "old_style", "subcommands", "most_operands", "one_address")
-            if key in raw
-        },
-        language=raw.get("language"),
-        scripts=frozenset(option.rstrip(":") for option in raw.get("scripts", "").split()),
-        operands=tuple((re.compile(pattern, re.DOTALL), effect) for pattern, effect in raw.get("operands", ())),
-        words=tuple((re.compile(pattern, re.DOTALL), effect) for pattern, effect in raw.get("words", ())),
-        values=tuple(
-            (frozenset(options.split()), re.compile(pattern, re.DOTALL), effect)
-            for options, pattern, effect in raw.get("values", ())
-        ),
-    )
-
-
-def _build_entries(name: str) -> dict[str, _OptionEntry]:
-    """The options of a table; its own override those of the tables that it is `like`."""
-    raw = _load_raw()[name]
-    found: dict[str, _OptionEntry] = {}
-    for other in raw.get("like", ()):
-        found |= _build_entries(other)
-    for kind in (*reversed(_EFFECT_KINDS), "scripts"):
-        listed = raw.get(kind, "") + (f" {_COMMON_OPTIONS}" if kind == "harmless" else "")
-        for text in listed.split():
-            if option := _OPTION.fullmatch(text):
-                effect = "harmless" if kind == "scripts" else kind
-                found[option[1]] = _OptionEntry(effect, _VALUES[option[2]], option[2] is not None)
-    return found
-
-
 class _WordsReader:
     """Finds the effects of the words of one program."""
 
-    def __init__(self, program: Program, name: str, table: _Table) -> None:
+    def __init__(self, program: Program, name: str, table: OptionTable) -> None:
         self._program = program
         self._name = name
         self._table = table
@@ -311,7 +208,7 @@ class _WordsReader:
                 return
             self._waiting += [option] * entry.values
 
-    def _report_option(self, place: int, option: str, entry: _OptionEntry) -> Iterator[OptionEffect]:
+    def _report_option(self, place: int, option: str, entry: OptionEntry) -> Iterator[OptionEffect]:
         if entry.effect == "wrapped":
             yield OptionEffect(place, option, "executes", wrapped=True)
         elif entry.effect != "harmless":
@@ -350,10 +247,10 @@ class _WordsReader:
         if self._table.one_address and self._operands > 1:
             yield OptionEffect(place, word, "sends")
 
-    def _find_subtable(self, word: str) -> _Table:
+    def _find_subtable(self, word: str) -> OptionTable:
         self._operands = 0
-        tables = _compile_tables()
-        return tables.get(f"{self._name} {word}") or tables.get(f"{self._name} *") or _NOTHING
+        tables = compile_tables()
+        return tables.get(f"{self._name} {word}") or tables.get(f"{self._name} *") or NO_OPTIONS
 
     def _match_patterns(
         self, place: int, word: str, patterns: tuple[tuple[re.Pattern[str], str], ...]

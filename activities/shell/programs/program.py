@@ -14,7 +14,7 @@ Words = tuple[str | None, ...]
 """The words of a program as bash would pass them. None stands for any number of words that only running it tells."""
 
 NOWHERE = "/dev/null"
-"""The one file whose content nobody can lose."""
+"""The null device: writing it destroys nothing."""
 MAX_FOLDERS = 16
 """Folders of one command that are followed."""
 _STANDARD_FOLDERS = ("", "/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin")
@@ -50,7 +50,7 @@ class Program:
     redirections: tuple[Redirection, ...] = ()
     """Its own, and those of the groups around it."""
     wrappers: tuple[str, ...] = ()
-    """What runs it, the outermost first: "sudo", "xargs", "bash -c", "function name" and so on."""
+    """The programs that run it, the outermost first: "sudo", "xargs", "bash -c", "function name" and so on."""
     background: bool = False
     reads_pipe: bool = False
     """Its input is the output of another program."""
@@ -82,7 +82,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Analysis:
-    """What a command would run."""
+    """The programs that a command would run."""
 
     command: str
     programs: tuple[Program, ...] = ()

@@ -1,8 +1,8 @@
 """Predicates about one program of a command: does it only read, destroy, run other code, use the network?
 
 Two kinds of error are possible, and each predicate is safe in one direction: `is_harmless` is true only for a form that
-is known, while `explain_destructive` and the `may_…` err towards yes. A form that no table has is a matter for rules
-and people. The caller has checked that the analysis is certain, and which files redirections write.
+is known, while `explain_destructive` and the `may_…` err towards yes. A form that no table has is left to rules and
+people. The caller has checked that the analysis is certain, and which files redirections write.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def is_harmless(program: Program) -> bool:
 
 
 def explain_destructive(program: Program) -> str | None:
-    """Why a program may destroy what cannot be restored; None when no table says so."""
+    """Explain why a program may destroy what cannot be restored; None when no table says so."""
     name = program.known_name or ""
     if name.startswith("mkfs"):
         return WIPES.reason
@@ -91,7 +91,7 @@ def explain_destructive(program: Program) -> str | None:
 
 
 def explain_destructive_write(target: str | None) -> str | None:
-    """Why writing this file by a redirection destroys something; None when it does not."""
+    """Explain why writing this file by a redirection destroys something; None when it does not."""
     return "it writes to a device" if target is not None and _DEVICE.fullmatch(target) else None
 
 

@@ -1,4 +1,4 @@
-"""What is known of common programs by their names and words, as data. `program_effects` has the functions over it.
+"""Tables of common programs, by their names and words. `program_effects` has the functions over it.
 
 A program or a form that is in no table is left to rules and people; a form that is in doubt is not listed. The options
 of programs are in `option_effects.toml`, the programs that run other programs in `wrapper_tables`.

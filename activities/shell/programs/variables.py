@@ -20,7 +20,7 @@ def is_dangerous(name: str) -> bool:
 
 
 def explain_dangerous(name: str | None) -> str | None:
-    """Why setting this variable is a doubt about the command; None when it is not. None as the name: unknown."""
+    """Explain why setting this variable (None: an unknown one) is a doubt about the command; None when it is not."""
     if name is None or VARIABLE_NAME.fullmatch(name) is None:
         return "it sets a variable whose name is not known"
     return f"setting {name} can change which programs run" if is_dangerous(name) else None

@@ -20,7 +20,7 @@ def _build_options(flags: str = "", valued: str = "", long: str = "", long_value
 
 @dataclass(frozen=True)
 class Runner:
-    """How a runner is given its command: a program that prepares an environment and may install what it runs."""
+    """A runner and the place of its command: a program that prepares an environment and may install what it runs."""
 
     options: Options = field(default_factory=Options)
     before: Options = field(default_factory=Options)
@@ -161,7 +161,7 @@ RUNNERS: Mapping[str, Mapping[tuple[str, ...], Runner]] = {
                     "catatonit", "ccache", "sccache", "distcc")},
     **{name: {(): Runner(skips=1)} for name in ("gosu", "su-exec")},
 }  # fmt: skip
-"""For each program, the words that make it a runner. Unlike `env` a runner is judged together with its command."""
+"""The words that make each program a runner. Unlike `env` a runner is judged together with its command."""
 LOADER = Runner(
     _build_options("", "", "inhibit-cache verify list list-tunables list-diagnostics",
                    "library-path inhibit-rpath audit preload argv0")

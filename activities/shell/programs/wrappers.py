@@ -1,4 +1,4 @@
-"""Programs that run other programs: what they would run, by their own words.
+"""Finds what programs that run other programs would run, by their own words.
 
 Three kinds. One that only passes on (`env`, `timeout`, `xargs`) is not judged itself, what it runs is. One that raises
 rights or leaves the machine (`sudo`, `ssh`) is judged as well. A runner (`npx`, `uv run`) may install what it runs, so
@@ -74,7 +74,7 @@ class InnerCode:
 
 @dataclass(frozen=True)
 class UnwrapResult:
-    """What a program would run."""
+    """The programs that a program would run."""
 
     inner: tuple[InnerProgram | InnerCode, ...] = ()
     listed: bool = True
@@ -88,7 +88,7 @@ Unwrapper = Callable[[Program], UnwrapResult]
 
 
 def unwrap_program(program: Program) -> UnwrapResult:
-    """What a program would run, and whether it is judged itself. Never raises: what is unknown is a doubt."""
+    """Find what a program would run, and whether it is judged itself. Never raises: an unknown form is a doubt."""
     name = program.name
     if name is None:
         return UnwrapResult(doubts=(f"it is not known which program {program.texts[0][:40]!r} is",))

@@ -10,7 +10,6 @@ HOLDFAST_KEY says which key signs: a name, or a path. `domain/approvals/signing.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from cryptography.hazmat.primitives.serialization import (
 from holdfast.domain.approvals.approval import Approver, Decision, DecisionAction
 from holdfast.domain.approvals.signing import derive_key_id, format_public_key, sign_decision
 from holdfast.errors import BadInput
+from holdfast.util.private_files import UnfitFile, check_secret, read_regular_file
 from holdfast.util.text import shorten_text
 
 SIGNATURE_LIFETIME = timedelta(days=1)
@@ -141,20 +141,14 @@ def load_signer(named: str, approvers: Iterable[Approver] = ()) -> Signer:
 def read_key(file: Path) -> Ed25519PrivateKey:
     """Read a private key without blocking. BadInput when it is not one, or when others may read or write the file."""
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            if problem := _explain_unfit(os.fstat(descriptor)):
-                raise BadInput(f"the key {str(file)!r} {problem}")
-            text = os.read(descriptor, _LIMIT)
-        finally:
-            os.close(descriptor)
+        text = read_regular_file(file, _LIMIT, check_secret)
     except FileNotFoundError:
         raise BadInput(
             f"no key {str(file)!r}: see `holdfast keys list`, create one with `holdfast keys create NAME`, "
             "or give a path, which holds a slash"
         ) from None
-    except (OSError, ValueError) as error:
-        raise BadInput(f"the key {str(file)!r} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    except UnfitFile as error:
+        raise BadInput(f"the key {str(file)!r} {error}") from None
     try:
         key = load_pem_private_key(text, password=None)
     except TypeError:
@@ -164,14 +158,6 @@ def read_key(file: Path) -> Ed25519PrivateKey:
     if not isinstance(key, Ed25519PrivateKey):
         raise BadInput(f"the key {str(file)!r} is not for Ed25519: make one with `holdfast keys create`")
     return key
-
-
-def _explain_unfit(status: os.stat_result) -> str | None:
-    if not stat.S_ISREG(status.st_mode):
-        return "is not a regular file"
-    if status.st_mode & 0o077:
-        return "may be read or written by other users, who may have copied it: create a new one, or chmod 600"
-    return None
 
 
 def _write_new(file: Path, text: bytes) -> None:

@@ -12,12 +12,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from holdfast.util.private_files import UnfitFile, open_regular_file
 
 if TYPE_CHECKING:
     from holdfast.config.schema import Configuration
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 _SYSTEM = ("/bin", "/lib", "/lib64", "/nix", "/sbin", "/usr/bin", "/usr/lib", "/usr/libexec", "/usr/sbin")
 _INSTALLED = frozenset(["site-packages", "dist-packages"])
-_CHUNK = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -117,17 +117,12 @@ def _is_system_file(file: Path) -> bool:
 
 
 def _digest_file(file: Path) -> str:
-    """SHA-256 of a regular file, else empty. Opening never blocks."""
-    digest = hashlib.sha256()
+    """SHA-256 of a regular file; empty when it cannot be read. Opening never blocks."""
     try:
-        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
-            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
-                return ""
-            while data := opened.read(_CHUNK):
-                digest.update(data)
-    except OSError:
+        with open_regular_file(file) as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
+    except (OSError, UnfitFile):
         return ""
-    return digest.hexdigest()
 
 
 def list_changed_files(before: dict[str, str], after: dict[str, str]) -> Iterable[str]:

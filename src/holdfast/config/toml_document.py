@@ -21,6 +21,7 @@ from pydantic_core import ErrorDetails
 
 from holdfast.config.toml_lines import Steps, find_lines
 from holdfast.errors import BadInput
+from holdfast.util.private_files import UnfitFile, read_regular_file
 from holdfast.util.suggestions import suggest_names
 from holdfast.util.text import escape_controls, shorten_text
 
@@ -100,33 +101,17 @@ class Document(Generic[M]):
 def read_content(file: Path) -> FileContent:
     """Read a regular file that only its owner can write. Opening never blocks."""
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            if problem := _explain_unfit(file, os.fstat(descriptor)):
-                return FileContent(file, problem=problem)
-            with open(descriptor, "rb", closefd=False) as opened:
-                data = opened.read(FILE_LIMIT + 1)
-        finally:
-            os.close(descriptor)
+        return FileContent(file, read_regular_file(file, FILE_LIMIT, _check_writers))
     except FileNotFoundError:
         return FileContent(file, problem="there is no such file")
-    except (OSError, ValueError) as error:
-        return FileContent(file, problem=f"cannot be read: {getattr(error, 'strerror', None) or error}")
-    return (
-        FileContent(file, data)
-        if len(data) <= FILE_LIMIT
-        else FileContent(file, problem=f"is over {FILE_LIMIT // 1_000_000} MB")
-    )
+    except UnfitFile as error:
+        return FileContent(file, problem=str(error))
 
 
-def _explain_unfit(file: Path, status: os.stat_result) -> str | None:
-    if stat.S_ISDIR(status.st_mode):
-        return "is a folder, not a file"
-    if not stat.S_ISREG(status.st_mode):
-        return "is not a regular file"
+def _check_writers(status: os.stat_result) -> str | None:
     ours = status.st_uid in (os.geteuid(), 0) and status.st_gid == os.getegid()
     if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not ours):
-        return f"other users can write it, and it decides what runs: chmod go-w {_escape_line(str(file), 200)}"
+        return "other users can write it, and it decides what runs: chmod go-w"
     return None
 
 

@@ -11,7 +11,6 @@ import binascii
 import os
 import select
 import signal
-import stat
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors import BadInput
 from holdfast.util.findings import Finding, ok, problem
+from holdfast.util.private_files import UnfitFile, check_secret, read_regular_file
 
 if TYPE_CHECKING:
     from holdfast.config.sections import KeySettings
@@ -135,23 +135,11 @@ def _read_environment_key(name: str, environment: Mapping[str, str]) -> bytes:
 def _read_file_key(file: Path) -> bytes:
     """Read a file without waiting. ValueError for one that others may read or write."""
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            if problem := _explain_unfit(os.fstat(descriptor)):
-                raise ValueError(problem)
-            return os.read(descriptor, _LIMIT)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise ValueError(f"{(error.strerror or 'it cannot be read').lower()}; {_KEY_HINT}") from None
-
-
-def _explain_unfit(status: os.stat_result) -> str | None:
-    if not stat.S_ISREG(status.st_mode):
-        return "it is not a regular file"
-    if status.st_mode & 0o077:
-        return "it may be read or written by others, who may have the key by now: make a new one, or chmod 600"
-    return None
+        return read_regular_file(file, _LIMIT, check_secret)
+    except FileNotFoundError:
+        raise ValueError(f"there is no such file; {_KEY_HINT}") from None
+    except UnfitFile as error:
+        raise ValueError(f"it {error}; {_KEY_HINT}") from None
 
 
 def _read_command_key(given: KeySettings) -> bytes:

@@ -1,4 +1,4 @@
-"""Other workers on the same task queue: do they have the same tools, rules and hooks?
+"""Finds other workers on the same task queue that have other tools, rules or hooks.
 
 Temporal gives a task to any worker of its queue. If two of them differ, a call is judged by one and runs on the other,
 or does not find its tool, by chance. So every worker adds a digest of what it has to its identity, and compares the
@@ -21,9 +21,9 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-LOOK_EVERY = timedelta(minutes=1)
-ALIVE_WITHIN = timedelta(seconds=75)
-"""How old a poll may be. A poll lasts up to a minute; the server lists a poller for five minutes."""
+CHECK_INTERVAL = timedelta(minutes=1)
+MAX_POLL_AGE = timedelta(seconds=75)
+"""The age up to which a poll shows a live worker. A poll lasts up to a minute; the server lists it for five."""
 _MARK = re.compile(r" tools:([0-9a-f]{8})$")
 _LOGGER = logging.getLogger(__name__)
 
@@ -66,11 +66,11 @@ class Neighbours:
                     self._task_queue,
                 )
             self.different = found
-            await asyncio.sleep(LOOK_EVERY.total_seconds())
+            await asyncio.sleep(CHECK_INTERVAL.total_seconds())
 
     async def _find_different(self, client: Client) -> tuple[str, ...]:
-        """The identities that differ. Workers without a mark are not Holdfast's; those of other versions are being
-        replaced.
+        """Return the identities that differ. Workers without a mark are not Holdfast's, and those of other versions are
+        being replaced: both are left out.
         """
         answer = await client.workflow_service.describe_task_queue(
             DescribeTaskQueueRequest(
@@ -84,7 +84,7 @@ class Neighbours:
         alive = {
             poller.identity
             for poller in answer.pollers
-            if now - poller.last_access_time.ToDatetime(UTC) < ALIVE_WITHIN and not poller.deployment_options.build_id
+            if now - poller.last_access_time.ToDatetime(UTC) < MAX_POLL_AGE and not poller.deployment_options.build_id
         }
         marks = {
             identity: found[1] for identity in alive if (found := _MARK.search(identity)) and not _is_gone(identity)
@@ -93,6 +93,6 @@ class Neighbours:
 
 
 def _is_gone(identity: str) -> bool:
-    """Whether it was a process of this host that has ended: the server still lists a worker that was just replaced."""
+    """Was it a process of this host that has ended? The server still lists a worker that was just replaced."""
     found = re.match(rf"(\d+)@{re.escape(socket.gethostname())} ", identity)
     return found is not None and not os.path.exists(f"/proc/{found[1]}") and os.path.exists("/proc/self")

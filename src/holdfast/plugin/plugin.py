@@ -29,16 +29,16 @@ from holdfast.activities.gate.records import RecordFolder
 from holdfast.activities.hooks.load_hooks import find_misspelt_tools, load_hooks
 from holdfast.activities.ledger.ledger import Ledger
 from holdfast.activities.ledger.open import open_ledger
-from holdfast.activities.loading import load_registry
+from holdfast.activities.load_registry import load_registry
 from holdfast.activities.mcp.auth.bearer import LoginAuthorizer
 from holdfast.activities.mcp.auth.shared_logins import open_login_store
 from holdfast.activities.mcp.servers import McpServers
 from holdfast.activities.model_activities import ModelActivities
 from holdfast.activities.policy.find_protected import build_protected, check_places
+from holdfast.activities.policy.grant_sources import AllGrants, open_saved_grants
 from holdfast.activities.policy.load_policy import list_sources, load_policy
 from holdfast.activities.policy.policy import Policy
 from holdfast.activities.policy.saved_grants import SavedGrants
-from holdfast.activities.policy.shared_grants import AllGrants, open_saved_grants
 from holdfast.activities.process.command import withhold_variables
 from holdfast.activities.process.output_store import OutputStore
 from holdfast.activities.registry.registry import Registry

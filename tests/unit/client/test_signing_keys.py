@@ -130,7 +130,7 @@ WRONG: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "is not a private key in PEM"),
     "garbage": (os.urandom(500), "is not a private key in PEM"),
     "half": (PEM[:60], "is not a private key in PEM"),
-    "a giant": (b"x" * 5_000_000, "is not a private key in PEM"),
+    "a giant": (b"x" * 5_000_000, "is over 10,000 bytes"),
     "public": (KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo), "is not a private key"),
     "with a passphrase": (pem(password=b"secret"), "has a passphrase"),
     "of another kind": (

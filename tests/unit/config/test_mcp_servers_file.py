@@ -81,8 +81,8 @@ def test_S45_a_server_gets_little_of_our_environment(monkeypatch: pytest.MonkeyP
     ("given", "shown"),
     [
         ({"command": "x", "env": {"A": "${TOKEN}"}}, "[TOKEN] /usr/share /home/ada-lovelace"),
-        ({"command": "x", "env": {"A": "${PLACE}", "B": "${HOME}"}}, "0123456789 /usr/share /home/ada-lovelace"),
-        ({"command": "x", "args": ["${TOKEN}", "${PLACE}"]}, "[TOKEN] /usr/share /home/ada-lovelace"),
+        ({"command": "x", "env": {"A": "${PLACE}", "B": "${HOME}"}}, "0123456789 [PLACE] /home/ada-lovelace"),
+        ({"command": "x", "args": ["${TOKEN}", "--at=/usr/share"]}, "[TOKEN] /usr/share /home/ada-lovelace"),
         ({"url": "https://x/?k=${TOKEN}"}, "[TOKEN] /usr/share /home/ada-lovelace"),
         ({"url": "https://x/", "headers": {"A": "${TOKEN}"}}, "[TOKEN] /usr/share /home/ada-lovelace"),
         (
@@ -91,7 +91,7 @@ def test_S45_a_server_gets_little_of_our_environment(monkeypatch: pytest.MonkeyP
         ),
     ],
 )
-def test_S45_secrets_are_hidden_and_folders_are_not(given: Any, shown: str) -> None:
+def test_S45_what_settings_refer_to_is_hidden_and_what_they_say_is_not(given: Any, shown: str) -> None:
     found = resolved(**given).secrets
     assert found.hide("0123456789 /usr/share /home/ada-lovelace") == shown
 

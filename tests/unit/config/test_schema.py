@@ -349,7 +349,7 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     file.unlink()
     file.touch()
     os.truncate(file, 100 * 1024**3)
-    assert read_content(file).problem == "is over 1 MB"
+    assert read_content(file).problem == "is over 1,000,000 bytes"
     file.unlink()
     file.symlink_to(file)
     assert "cannot be read" in (read_content(file).problem or "")

@@ -17,7 +17,7 @@ import pytest
 from pydantic import ValidationError
 
 from holdfast.activities.builtin.shell import Shell
-from holdfast.activities.policy.command_matching import CommandReading
+from holdfast.activities.policy.command_reading import CommandReading
 from holdfast.activities.process.output_store import OutputStore
 from holdfast.activities.supervision.runs import Runs
 from holdfast.config.provider_keys import OUR_PREFIXES

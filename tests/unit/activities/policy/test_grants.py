@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.activities.policy.command_matching import CommandReading, parse_phrase, quote_word
+from holdfast.activities.policy.command_phrases import parse_phrase, quote_word
+from holdfast.activities.policy.command_reading import CommandReading
 from holdfast.activities.policy.conditions import CallFacts
 from holdfast.activities.policy.grants import (
     EXCEPTIONS,

@@ -19,6 +19,7 @@ from holdfast.activities.policy.subject import build_call_subject
 from holdfast.domain.approvals.approval import Decision, DecisionAction, Scope
 from holdfast.domain.approvals.grants import Grant
 from holdfast.errors import BadInput
+from holdfast.util.private_files import lock_file
 from tests.support.policies import run
 
 NOW = datetime(2030, 1, 31, tzinfo=UTC)
@@ -239,7 +240,7 @@ def test_processes_that_save_at_once_lose_nothing(file: Path) -> None:
 
 def test_nobody_waits_for_ever_for_a_lock(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saved_grants, "LOCK_SECONDS", 0.05)
-    with saved_grants._lock_file(file), pytest.raises(BadInput, match="another process"):
+    with lock_file(file, 1), pytest.raises(BadInput, match="another process"):
         save_grant(file, grant())
     assert save_grant(file, grant())
 

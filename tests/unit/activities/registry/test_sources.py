@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from holdfast.activities.loading import load_registry
+from holdfast.activities.load_registry import load_registry
 from holdfast.activities.mcp.servers import McpServers
 from holdfast.activities.process.output_store import OutputStore
 from holdfast.activities.registry.entry_points import collect_tools, load_entry_points, load_module

@@ -140,7 +140,7 @@ async def test_bytes_are_kept_as_they_are(place: Place) -> None:
 async def test_S33_output_beyond_the_limit_is_counted_and_not_kept(place: Place) -> None:
     run = await place.start("seq 1 100000; exit 5", runs=place.runs_with(most_bytes=1_000))
     ended = await bounded(run.wait_for_end())
-    assert (ended.code, ended.bytes, ended.kept) == (5, 588_895, 1_000)
+    assert (ended.code, ended.bytes, ended.stored) == (5, 588_895, 1_000)
     assert (await said(run)).startswith(b"1\n2\n3\n")
     assert len(await said(run)) == 1_000
 

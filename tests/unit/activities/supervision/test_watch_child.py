@@ -77,7 +77,7 @@ def test_S33_output_is_kept_up_to_the_limit_and_never_behind_a_gap(
     for piece in pieces:
         output.append(piece)
     assert (tmp_path / "output").read_bytes() == kept
-    assert (output.total_bytes, output.kept_bytes, output.error) == (len(b"".join(pieces)), len(kept), "")
+    assert (output.total_bytes, output.stored_bytes, output.error) == (len(b"".join(pieces)), len(kept), "")
 
 
 def test_lease_counts_from_the_last_touch_whatever_the_clock_says(tmp_path: Path) -> None:

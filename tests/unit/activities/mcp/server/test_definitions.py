@@ -168,7 +168,7 @@ def test_a_file_that_another_process_holds_keeps_nobody_for_ever(
     monkeypatch.setattr("holdfast.activities.mcp.server.definition_pins.LOCK_SECONDS", 0.1)
     with open(tmp_path / "s.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(BadInput, match="is held by another process"):
+        with pytest.raises(BadInput, match="is being changed by another process"):
             PinnedDefinitions(tmp_path, "s").pin_new([BEFORE])
 
 

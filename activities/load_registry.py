@@ -1,5 +1,6 @@
-"""Filling the catalogue: what is built in, what the program gives, what the settings name, packages offer and commands
-declare, in this order, and later what servers bring. The first keeps its name.
+"""Fills the registry of a worker with built-in tools, tools given in code, those of modules that the settings name, of
+installed packages and of discovery commands, in this order; later with those of MCP servers. The first tool of a name
+keeps it.
 """
 
 from __future__ import annotations
@@ -29,15 +30,16 @@ from holdfast.util.text import exception_text, shorten_text
 
 T = TypeVar("T")
 MAX_PROBLEMS = 10
-"""Tools that cannot be used, and are told one by one."""
+"""Tools that cannot be used and are listed one by one."""
 
 
 def load_registry(
     settings: Settings, outputs: OutputStore, given: Iterable[Tool] = (), servers: McpServers | None = None
 ) -> Registry:
-    """Every tool of one worker. BadInput when a tool given in code cannot be used; the rest only costs itself.
+    """Load every tool of one worker. BadInput when a tool given in code cannot be used; other sources that fail are
+    recorded.
 
-    The tools of MCP servers come in when these are connected, and under names that nobody else has.
+    The tools of MCP servers are added when these are connected, under names that no other tool has.
     """
     built_in = build_builtin_tools(outputs, settings.tools, open_runs(settings), open_sandbox(settings))
     registry = Registry(built_in, source=BUILT_IN)
@@ -79,7 +81,7 @@ def _load_discovered(registry: Registry, sources: Sequence[DiscoverySettings], o
 
 
 def _run_to_end(work: Coroutine[Any, Any, T]) -> T:
-    """What `work` gives, on a loop of its own. A signal that ends us ends what it has started first."""
+    """Run `work` on a loop of its own and return its result. SIGTERM cancels it before it ends this process."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -111,8 +113,8 @@ def check_tools(settings: Settings) -> Iterator[Finding]:
     servers = McpServers(settings.mcp, settings.mcp_tools_folder)
     registry = load_registry(settings, outputs, (), servers)
     yield ok(f"{len(registry.entries)} can be used")
-    told = {refusal.source for refusal in servers.refusals}
-    wrong = [one for one in registry.problems if one.source not in told]
+    reported = {refusal.source for refusal in servers.refusals}
+    wrong = [one for one in registry.problems if one.source not in reported]
     do = "correct it, or leave it out of the settings; `holdfast tools list` shows all"
     for one in wrong[:MAX_PROBLEMS]:
         yield warning(f"not available, from {one.source}: {shorten_text(one.reason, 500)}", do)

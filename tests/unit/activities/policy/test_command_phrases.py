@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.activities.policy.command_matching import parse_phrase
+from holdfast.activities.policy.command_phrases import parse_phrase
 from holdfast.activities.policy.subject import Truth
 from holdfast.util.globs import Glob, PatternError, escape_glob
 

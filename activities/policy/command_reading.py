@@ -1,24 +1,14 @@
-"""Compares the words of a rule with the programs that a shell command would run (S30).
-
-    git status          git, status, and whatever words follow, as long as all of them are known
-    git status $        exactly these two words
-    git diff **         git, diff, and any words, also unknown ones, and options with an effect of their own
-                        (`--output=f`), which a phrase must spell out otherwise
-    npm {test,run} *    globs within a word; `**` is any number of words, wherever it stands
-    grep '*.c'          what is quoted, or escaped by a backslash, stands for itself
-
-A phrase is about one program: what would chain or redirect commands is an error, not a word.
-"""
+"""The analysis of one shell command, with the questions that rules and grants ask about its programs (S30)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from types import MappingProxyType
 
+from holdfast.activities.policy.command_phrases import Phrase, Words
 from holdfast.activities.policy.subject import Truth, combine_all, combine_any, to_truth
 from holdfast.activities.shell.programs.builtins import is_builtin
 from holdfast.activities.shell.programs.option_effects import find_effects, is_known, may_run_unseen
@@ -30,26 +20,14 @@ from holdfast.activities.shell.programs.program_effects import (
     may_bring_in,
 )
 from holdfast.activities.shell.programs.scripts import Effect
-from holdfast.util.globs import Glob, PatternError, escape_glob
 from holdfast.util.text import escape_controls, shorten_text
 
-Words = Sequence[str | None]
-"""The words of a program; None stands for any number of unknown words."""
-
-MAX_WORDS = 50
-"""Words of one phrase."""
 MAX_PASSED_WORDS = 50
 """Words of an unknown program that may each begin a command that it runs."""
 CACHED_LENGTH = 10_000
 """Characters of a command whose analysis is cached."""
-END_MARK, ANY_WORDS = "$", "**"
-_TOKEN = re.compile(
-    r"""(?P<blank>\s+)|'(?P<single>[^']*)'|"(?P<double>(?:[^"\\]|\\.)*)"|\\(?P<escape>.)|(?P<other>.)""", re.DOTALL
-)
-_PLAIN = re.compile(r"[A-Za-z0-9_./:=@%+^-]+")
-_OPERATORS = frozenset(";&|<>()`\n")
 _ELSEWHERE = re.compile(r"(^|[=:,@'\"\s])[/~]|(^|[/=:,])\.\.(/|$)|^-.*(/|\.\.)", re.DOTALL)
-"""In a word: a path that is absolute, in a home or climbing; in an option any path, since it may be all of these."""
+"""A path in a word that is absolute, in a home or climbing; in an option any path, since it may be all of these."""
 _EFFECT_TEXTS: Mapping[Effect, str] = {
     "executes": "may run a program",
     "writes": "writes to a file",
@@ -62,133 +40,6 @@ _OPTION_SHOWN = 40
 """Characters of an option in an explanation."""
 _FOLDER_COMMANDS = frozenset(["cd", "pushd", "popd"])
 """Without a folder they lead elsewhere: home, or back."""
-
-
-@dataclass(frozen=True)
-class Phrase:
-    """The words of a rule, compiled; None among the globs stands for any number of words."""
-
-    source: str
-    globs: tuple[Glob | None, ...]
-    exact: bool
-
-    @cached_property
-    def first_words(self) -> frozenset[str] | None:
-        """The possible first words of a match; None when any word is possible."""
-        head = self.globs[0]
-        return head.literals if head is not None and head.is_literal else None
-
-    def covers_words(self, words: Words, effects: Mapping[int, str] = MappingProxyType({})) -> bool:
-        """Does the phrase certainly match all of these words? Only `**` matches an unknown word.
-
-        `effects` has the indexes of words with an effect of their own, with the option that each names. Such a word is
-        matched by a word of the phrase that spells the option out, and by `**` at the end of the phrase.
-        """
-        if self.first_words is not None and (not words or words[0] not in self.first_words):
-            return False
-        states = self._close_states({0})
-        last = len(self.globs)
-        for place, word in enumerate(words):
-            option = effects.get(place)
-            moved = {state + 1 for state in states if word is not None and self._covers_word(state, word, option)}
-            stayed = {state for state in states if self._is_at_any(state) and (option is None or state == last - 1)}
-            ended = {last} if last in states and not self.exact and word is not None and option is None else set[int]()
-            states = self._close_states(moved | stayed | ended)
-        return last in states
-
-    def touches_words(self, words: Words) -> Truth:
-        """May the phrase match these words? An unknown word in the place of a glob counts as a match."""
-        if self._reaches_end(words, guessing=False):
-            return Truth.YES
-        return Truth.MAYBE if None in words and self._reaches_end(words, guessing=True) else Truth.NO
-
-    def _reaches_end(self, words: Words, *, guessing: bool) -> bool:
-        states, last = self._close_states({0}), len(self.globs)
-        for word in words:
-            if word is None and guessing:
-                states = set(range(min(states), last + 1)) if states else states
-                continue
-            moved = {state + 1 for state in states if self._matches_word(state, word)}
-            stayed = {state for state in states if self._is_at_any(state) or (state == last and not self.exact)}
-            states = self._close_states(moved | stayed)
-        return last in states
-
-    def _close_states(self, states: set[int]) -> set[int]:
-        """Add the states behind a `**`, which may match no word."""
-        for state in range(len(self.globs)):
-            if state in states and self.globs[state] is None:
-                states.add(state + 1)
-        return states
-
-    def _is_at_any(self, state: int) -> bool:
-        return state < len(self.globs) and self.globs[state] is None
-
-    def _covers_word(self, state: int, word: str, option: str | None) -> bool:
-        """Like `_matches_word`, but `tests/*` does not cover `tests/../../etc`, nor `-*` the option `--output`."""
-        glob = self.globs[state] if state < len(self.globs) else None
-        if glob is not None and option is not None and not glob.matches_below(word, option):
-            return False
-        climbs = glob is not None and not glob.is_literal and "/" in glob.source and ".." in word.split("/")
-        return not climbs and self._matches_word(state, word)
-
-    def _matches_word(self, state: int, word: str | None) -> bool:
-        glob = self.globs[state] if state < len(self.globs) else None
-        if glob is None:
-            return False
-        return glob.matches(word) if word is not None else not glob.is_literal
-
-
-def parse_phrase(text: str) -> Phrase:
-    """Compile the words of a rule. PatternError says what is wrong with them."""
-    words = _split_words(text)
-    exact = words[-1:] == [END_MARK]
-    words = words[:-1] if exact else words
-    if not words or words[0] == "":
-        raise PatternError("names no program")
-    if len(words) > MAX_WORDS:
-        raise PatternError(f"has over {MAX_WORDS} words")
-    if any(re.search(r"(?<!\\)(\\\\)*\$", word) for word in words):
-        raise PatternError(f"has a `{END_MARK}` that is not its last word, where it means nothing: quote it")
-    return Phrase(text, tuple(None if word == ANY_WORDS else Glob(word) for word in words), exact)
-
-
-def quote_word(word: str) -> str:
-    """A word as a phrase must hold it to mean just this word."""
-    return word if _PLAIN.fullmatch(word) else "'" + word.replace("'", "'\\''") + "'"
-
-
-def _split_words(text: str) -> list[str]:
-    """The words of a phrase as globs, with quoted characters escaped."""
-    words: list[str] = []
-    open_word = False
-    for token in _TOKEN.finditer(text):
-        if token["blank"] is not None:
-            open_word = False
-            continue
-        if not open_word:
-            words.append("")
-            open_word = True
-        words[-1] += _parse_token(token, text)
-    return words
-
-
-def _parse_token(token: re.Match[str], text: str) -> str:
-    if token["single"] is not None:
-        return _escape_literal(token["single"])
-    if token["double"] is not None:
-        return _escape_literal(re.sub(r'\\(["\\$`])', r"\1", token["double"]))
-    if token["escape"] is not None:
-        return f"\\{token['escape']}"
-    character = token["other"]
-    if character in "'\"\\":
-        raise PatternError(f"{text!r} has a quote or a backslash without its partner")
-    if character in _OPERATORS:
-        raise PatternError(f"is about one command, and {character!r} would join or redirect several: quote it")
-    return character
-
-
-def _escape_literal(text: str) -> str:
-    return escape_glob(text).replace(END_MARK, rf"\{END_MARK}")
 
 
 @dataclass(frozen=True)
@@ -243,7 +94,7 @@ class CommandReading:
 
     @cached_property
     def extra_effects(self) -> tuple[str, ...]:
-        """What the command does beside running programs, for a person: no rule about programs covers it."""
+        """The effects of the command beside running programs, for a person: no rule about programs covers them."""
         writes = ["it writes to a file"] if self._analysis.writes else []
         sets = ["it sets variables"] if any(program.assignments for program in self.programs) else []
         return (*self.doubts, *writes, *sets)
@@ -258,7 +109,7 @@ class CommandReading:
 
     @cached_property
     def stays_inside(self) -> Truth:
-        """Does it name nothing outside of the folder that it starts in? Links are not resolved."""
+        """Are all paths that it names inside of the folder that it starts in? Links are not resolved."""
         words = [*self._analysis.writes, *(word for program in self.programs for word in _list_inputs(program))]
         if any(word and _ELSEWHERE.search(word) for word in words) or any(map(_may_leave_folder, self.programs)):
             return Truth.NO
@@ -331,7 +182,7 @@ def _analyse_safely(command: str) -> Analysis:
 
 
 def _is_covered(demand: Demand, program: Program) -> bool:
-    """By its own words: inside of `timeout` or `bash -c` it is the same program."""
+    """Compare by the program's own words: inside of `timeout` or `bash -c` it is the same program."""
     if demand.phrases and not any(_is_spelled(phrase, program, demand.anything) for phrase in demand.phrases):
         return False
     if demand.harmless and (None in program.words or not is_harmless(program)):
