@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
+from pydantic import ValidationError
 
+from holdfast.domain.base import describe_problems
+from holdfast.domain.calls.scheduling import MAX_EXECUTING, Schedule
+from holdfast.domain.conversation.messages import ModelChoice
 from holdfast.domain.modes import Confirming, Mode
-from holdfast.workers.cli.options import parse_seconds, resolve_client_settings
-
-if TYPE_CHECKING:
-    from holdfast.domain.conversation.messages import ModelChoice
-    from holdfast.domain.turn.turn_io import TurnLimits
+from holdfast.domain.turn.turn_io import TurnInput, TurnLimits
+from holdfast.errors import BadInput
+from holdfast.util.text import shorten_text, strip_controls
+from holdfast.workers.cli.options import parse_seconds
+from holdfast.workers.cli.resolve_settings import resolve_client_settings
+from holdfast.workers.terminal.input_files import explain_error, read_script, read_words
 
 PARALLEL_LIMIT = 50
 LONGEST_SECONDS = 366 * 86_400
@@ -122,9 +127,6 @@ class ModelWish:
 
         BadInput for what no model can be.
         """
-        from holdfast.errors import BadInput
-        from holdfast.workers.terminal.input_files import read_script
-
         if self.model and self.script:
             raise BadInput("give --model or --script, not both: which one is to answer?")
         if self.script and self.fallbacks:
@@ -143,8 +145,6 @@ class ModelWish:
 
     def check_whole(self) -> None:
         """BadInput for what changes part of the model of a session that is there."""
-        from holdfast.errors import BadInput
-
         if (self.fallbacks or self.instructions is not None) and not self.is_given:
             raise BadInput(
                 "--fallback and --instructions go with --model or --script: a session's model is changed whole"
@@ -152,20 +152,12 @@ class ModelWish:
 
     def get_choice(self, data: Path | None = None) -> ModelChoice:
         """The same; BadInput when there is none."""
-        from holdfast.errors import BadInput
-
         choice = self.load_choice(data)
         if choice is None:
             raise BadInput(NO_MODEL)
         return choice
 
     def _build_choice(self, **fields: Any) -> ModelChoice:
-        from pydantic import ValidationError
-
-        from holdfast.domain.conversation.messages import ModelChoice
-        from holdfast.errors import BadInput
-        from holdfast.workers.terminal.input_files import explain_error, read_words
-
         words = read_words(self.instructions) if self.instructions is not None else None
         try:
             return ModelChoice(instructions=words, **fields)
@@ -182,28 +174,18 @@ def read_model_options(
 
 def build_limits(steps: int | None, calls: int | None, seconds: int | None, tokens: int | None) -> TurnLimits:
     """What a turn may use up."""
-    from holdfast.domain.turn.turn_io import TurnLimits
-
     said = {"steps": steps, "calls": calls, "seconds": seconds, "tokens": tokens}
     return TurnLimits.model_validate({name: value for name, value in said.items() if value is not None})
 
 
 def build_plan(schedule: str, early: bool, parallel: int | None, on_error: str | None) -> dict[str, object]:
     """How a turn starts its calls."""
-    from holdfast.domain.calls.scheduling import MAX_EXECUTING, Schedule
-
     said = {"schedule": Schedule(schedule), "early": early, "on_error": on_error}
     return {**said, "parallel": parallel or MAX_EXECUTING}
 
 
 def build_tool_options(tools: list[str] | None) -> dict[str, object]:
     """The tools that a turn is started with; BadInput for what cannot name one."""
-    from pydantic import ValidationError
-
-    from holdfast.domain.base import describe_problems
-    from holdfast.domain.turn.turn_io import TurnInput
-    from holdfast.errors import BadInput
-
     try:
         return {"tools": TurnInput(tools=tuple(tools)).tools if tools else None}
     except ValidationError as error:
@@ -214,8 +196,6 @@ def build_tool_options(tools: list[str] | None) -> dict[str, object]:
 
 def check_new_session(session_id: str, tools: list[str] | None, confirm: Confirming = Confirming.POLICY) -> None:
     """BadInput for what only the start of a session can say."""
-    from holdfast.errors import BadInput
-
     option = "--tool" if tools else "--confirm" if confirm is Confirming.ALWAYS else None
     if option:
         raise BadInput(f"{option} is for a session that begins: {session_id!r} is there, and keeps what it began with")
@@ -223,8 +203,6 @@ def check_new_session(session_id: str, tools: list[str] | None, confirm: Confirm
 
 def check_plan(schedule: str, early: bool, *, grows: bool) -> None:
     """BadInput for a plan that says nothing."""
-    from holdfast.errors import BadInput
-
     if early and schedule != "streaming":
         raise BadInput("--early needs --schedule streaming: otherwise nothing begins before the reply is complete")
     if early and not grows:
@@ -232,9 +210,6 @@ def check_plan(schedule: str, early: bool, *, grows: bool) -> None:
 
 
 def _check_name(name: str) -> None:
-    from holdfast.errors import BadInput
-    from holdfast.util.text import shorten_text, strip_controls
-
     provider, _, model = name.partition(":")
     if name == "test":
         return

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand
 
+from holdfast.domain.approvals.approval import ACTION_ALIASES, DecisionAction
+from holdfast.errors import BadInput
 from holdfast.workers.cli.commands.approvals_send import send_decisions
-from holdfast.workers.cli.options import Address, Data, Expires, Json, format_example, open_holdfast, run_async
+from holdfast.workers.cli.open_client import open_holdfast, run_async
+from holdfast.workers.cli.options import Address, Data, Expires, Json, format_example
+from holdfast.workers.lookup.approvals import parse_turn_id
+from holdfast.workers.terminal import approval_text, render
+from holdfast.workers.terminal.grant_text import GrantWish
+from holdfast.workers.terminal.input_files import read_text
+from holdfast.workers.terminal.live.edit_call import read_change
+from holdfast.workers.terminal.live.send_decisions import DecisionChoice, DecisionReport, with_offer
 from holdfast.workers.terminal.output import print_json, print_note
-
-if TYPE_CHECKING:
-    from holdfast.domain.approvals.approval import DecisionAction
-    from holdfast.workers.terminal.grant_text import GrantWish
 
 ID = "deploy-7/b1c2/1"
 ApprovalIds = Annotated[
@@ -100,9 +105,6 @@ def inbox(
     """List everything that waits for a decision, in all turns: what has its deadline near, then the newest."""
 
     async def print_inbox() -> None:
-        from holdfast.workers.lookup.approvals import parse_turn_id
-        from holdfast.workers.terminal import approval_text, render
-
         found = await (await open_holdfast(data, address)).fetch_inbox()
         approvals = [item for item in found.approvals if turn in (None, parse_turn_id(item))]
         unread = {name: why for name, why in found.unread.items() if turn in (None, name)}
@@ -150,10 +152,6 @@ def sign(
     """
 
     async def print_signed() -> None:
-        from holdfast.domain.approvals.approval import ACTION_ALIASES, DecisionAction
-        from holdfast.errors import BadInput
-        from holdfast.workers.terminal.live.send_decisions import DecisionChoice, DecisionReport, with_offer
-
         refuses = ACTION_ALIASES.get(outcome, outcome) == DecisionAction.CANCEL
         wish = _build_wish([], scope, uses=uses, expires=expires, lasting=lasting, save=False, refuses=refuses)
         details = {"note": note, "by": by, "content": content, "stop_turn": stop_turn, "expires": _to_expiry(expires)}
@@ -195,10 +193,6 @@ def approve(
 
     What an answer from now on covers is said before it is given. `holdfast grants` lists and revokes them.
     """
-    from holdfast.domain.approvals.approval import DecisionAction
-    from holdfast.errors import BadInput
-    from holdfast.workers.terminal.live.edit_call import read_change
-
     kinds = {
         DecisionAction.PROCEED_ALWAYS: always,
         DecisionAction.PROCEED_ALWAYS_TOOL: always_tool,
@@ -251,9 +245,6 @@ def respond(
     A tool that asks in the middle of its run goes on with your answer; `holdfast deny` tells it that you would not say.
     Any other call does not run, and the model reads your text instead of its result.
     """
-    from holdfast.errors import BadInput
-    from holdfast.workers.terminal.input_files import read_text
-
     answer = read_text(content)
     if not answer.strip():
         raise BadInput("--content is empty: what is the answer?")
@@ -271,10 +262,6 @@ def _build_wish(
     refuses: bool = False,
 ) -> GrantWish | None:
     """The standing answer that the options ask for; None when they ask for none."""
-    from holdfast.domain.approvals.approval import DecisionAction
-    from holdfast.errors import BadInput
-    from holdfast.workers.terminal.grant_text import GrantWish
-
     if len(wanted) > 1 or (number and wanted not in ([], [None], [DecisionAction.PROCEED_ALWAYS])):
         raise BadInput("give one of --always, --always-tool, --always-server and --scope N: each is another answer")
     if not wanted and number is None:

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
-from holdfast.workers.cli.options import open_holdfast, resolve_client_settings, run_async
+from holdfast.client.client import Holdfast
+from holdfast.domain.approvals.approval import ApprovalId
+from holdfast.domain.turn.views import ApprovalView
+from holdfast.errors import BadInput, DecisionRefused, HoldfastError
+from holdfast.workers.cli.open_client import open_holdfast, run_async
+from holdfast.workers.cli.resolve_settings import resolve_client_settings
+from holdfast.workers.lookup.approvals import fetch_pending_approval, fetch_waiting
+from holdfast.workers.terminal import approval_text, render
+from holdfast.workers.terminal.grant_store import GrantStore, open_grant_store
+from holdfast.workers.terminal.grant_text import GrantWish
+from holdfast.workers.terminal.live.send_decisions import (
+    DecisionChoice,
+    DecisionReport,
+    decide_all,
+    describe_choice,
+    with_change,
+    with_offer,
+    with_option,
+)
 from holdfast.workers.terminal.output import print_json, print_note, print_text
-
-if TYPE_CHECKING:
-    from holdfast.client.client import Holdfast
-    from holdfast.domain.turn.views import ApprovalView
-    from holdfast.workers.terminal.grant_store import GrantStore
-    from holdfast.workers.terminal.grant_text import GrantWish
-    from holdfast.workers.terminal.live.send_decisions import DecisionChoice, DecisionReport
 
 
 def send_decisions(
@@ -33,11 +44,6 @@ def send_decisions(
     change: dict[str, Any] | None = None,
 ) -> None:
     """Say the same of several approvals, or of everything that waits in a turn; leaves with the exit code."""
-    from holdfast.domain.approvals.approval import ApprovalId
-    from holdfast.errors import BadInput
-    from holdfast.workers.terminal.grant_store import open_grant_store
-    from holdfast.workers.terminal.live.send_decisions import DecisionChoice
-
     if bool(approvals) == bool(turn):
         raise BadInput("say what is meant: approval ids, or --turn TURN for everything that waits in it, not both")
     if wish and wish.number and len(approvals or ()) != 1:
@@ -71,10 +77,6 @@ async def _list_approvals(holdfast: Holdfast, turn: str, outcome: str, json: boo
 
     Whoever approves it sees what is known of servers' tools too, of each once.
     """
-    from holdfast.errors import DecisionRefused
-    from holdfast.workers.lookup.approvals import fetch_waiting
-    from holdfast.workers.terminal import approval_text, render
-
     found = await fetch_waiting(holdfast, turn)
     if not found:
         raise DecisionRefused("not_waiting", f"nothing waits for a decision in turn {turn!r}")
@@ -87,9 +89,6 @@ async def _list_approvals(holdfast: Holdfast, turn: str, outcome: str, json: boo
 
 async def _find_tool_approvals(holdfast: Holdfast, found: Sequence[ApprovalView]) -> list[ApprovalView]:
     """One approval of each server's tool, whole as far as a worker answers."""
-    from holdfast.errors import HoldfastError
-    from holdfast.workers.lookup.approvals import fetch_pending_approval
-
     whole = []
     for item in {item.tool: item for item in found if item.about}.values():
         try:
@@ -103,8 +102,6 @@ async def _resolve_choice(
     holdfast: Holdfast, choice: DecisionChoice, wish: GrantWish | None, change: dict[str, Any] | None
 ) -> DecisionChoice | DecisionReport:
     """What is to be said, in full: which standing answer, which option of a question, which change."""
-    from holdfast.workers.terminal.live.send_decisions import with_change, with_offer, with_option
-
     if wish:
         return await with_offer(holdfast, choice, wish)
     if change:
@@ -114,8 +111,6 @@ async def _resolve_choice(
 
 def _print_coverage(meant: list[DecisionChoice | DecisionReport], wish: GrantWish) -> None:
     """Say what standing answers will cover, before any is given."""
-    from holdfast.workers.terminal.live.send_decisions import DecisionChoice, describe_choice
-
     lines = [describe_choice(item, wish) for item in meant if isinstance(item, DecisionChoice)]
     if lines:
         print_text("\n".join(lines))
@@ -124,9 +119,6 @@ def _print_coverage(meant: list[DecisionChoice | DecisionReport], wish: GrantWis
 async def _send_all(
     holdfast: Holdfast, meant: list[DecisionChoice | DecisionReport], json: bool, keep_in: GrantStore | None
 ) -> int:
-    from holdfast.errors import HoldfastError
-    from holdfast.workers.terminal.live.send_decisions import decide_all
-
     told: list[DecisionReport] = []
     try:
         async for item in decide_all(holdfast, meant, keep_in):

@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from holdfast.workers.cli.options import Address, Data, Json, format_example, resolve_client_settings, run_async
+from holdfast.client.signing_keys import find_key, load_signer
+from holdfast.config.settings import Settings
+from holdfast.domain.approvals.signing import KEY_PREFIX, derive_key_id
+from holdfast.errors import BadInput
+from holdfast.util.text import escape_controls
+from holdfast.workers.audit.bundle.export import export_bundle as make
+from holdfast.workers.audit.bundle.verify import VerifyResult
+from holdfast.workers.audit.bundle.verify import verify_bundle as look
+from holdfast.workers.audit.read.replay import Departure, ReplayedRun
+from holdfast.workers.audit.read.replay import replay_runs as again
+from holdfast.workers.audit.render import timeline_text
+from holdfast.workers.audit.render.html import render_page
+from holdfast.workers.audit.source import AuditSubject, gather_from_server, open_subject
+from holdfast.workers.audit.timeline.build import build_timeline
+from holdfast.workers.audit.timeline.phrases import format_count
+from holdfast.workers.cli.open_client import run_async
+from holdfast.workers.cli.options import Address, Data, Json, format_example
+from holdfast.workers.cli.resolve_settings import resolve_client_settings
 from holdfast.workers.exit_codes import FAILED, OK
+from holdfast.workers.runtime import log_setup
+from holdfast.workers.terminal import render
 from holdfast.workers.terminal.output import print_answer, print_json, print_note, print_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from holdfast.config.settings import Settings
-    from holdfast.workers.audit.bundle.verify import VerifyResult
-    from holdfast.workers.audit.read.replay import Departure, ReplayedRun
-    from holdfast.workers.audit.source import AuditSubject
+from holdfast.workers.terminal.render import format_line
 
 audit = typer.Typer(
     help="What an agent did and who allowed it: show, export a bundle, verify and replay it without a server.",
@@ -66,9 +79,6 @@ def show(
     """Tell what happened: prompts, calls, verdicts, who decided what and when, waits, runs, results, crashes."""
 
     async def print_timeline() -> None:
-        from holdfast.workers.audit.source import open_subject
-        from holdfast.workers.audit.timeline.build import build_timeline
-
         file = _check_target(html, force) if html is not None else None
         with _show_progress() as tell:
             subject = await open_subject(named, _load_settings(data), address=address, tell=tell)
@@ -78,17 +88,12 @@ def show(
             forged = tuple(f"the bundle is not as it was made: {words}" for words in subject.findings)
             timeline = timeline.model_copy(update={"notes": (*forged, *timeline.notes)})
         if file:
-            from holdfast.workers.audit.render.html import render_page
-
             _write_text(file, render_page(timeline))
         if json:
             print_json(timeline.model_dump(mode="json"))
         elif file:
             print_answer(json, f"Written: {file}")
         else:
-            from holdfast.workers.audit.render import timeline_text
-            from holdfast.workers.terminal import render
-
             render.build_console().print(timeline_text.render_timeline(timeline, uncut=every))
 
     run_async(print_timeline())
@@ -117,12 +122,6 @@ def export(
     """
 
     async def write_bundle() -> None:
-        from holdfast.client.signing_keys import load_signer
-        from holdfast.workers.audit.bundle.export import export_bundle as make
-        from holdfast.workers.audit.source import gather_from_server
-        from holdfast.workers.audit.timeline.phrases import format_count
-        from holdfast.workers.terminal.render import format_line
-
         file, settings = _check_target(output, force), _load_settings(data)
         signer = load_signer(sign, settings.approvers) if sign else None
         with _show_progress() as tell:
@@ -170,8 +169,6 @@ def verify(
 
     The exit code is 0 when it is, 1 when something was changed, removed, added or moved, 2 when it is no bundle.
     """
-    from holdfast.workers.audit.bundle.verify import verify_bundle as look
-
     found = look(Path(file), key=_find_public_key(key) if key else None, head=head)
     if json:
         print_json(_verified_as_json(found))
@@ -188,9 +185,6 @@ def replay(named: SubjectName, json: Json = False, address: Address = None, data
     """
 
     async def replay_subject() -> tuple[AuditSubject, list[ReplayedRun]]:
-        from holdfast.workers.audit.read.replay import replay_runs as again
-        from holdfast.workers.audit.source import open_subject
-
         with _show_progress() as tell:
             subject = await open_subject(named, _load_settings(data), address=address, tell=tell)
             tell("replaying")
@@ -216,16 +210,12 @@ def replay(named: SubjectName, json: Json = False, address: Address = None, data
 
 
 def _load_settings(data: Path | None) -> Settings:
-    from holdfast.workers.runtime import log_setup
-
     log_setup.silence_logging()
     return resolve_client_settings(data)
 
 
 def _check_target(name: str, force: bool) -> Path:
     """Where to write; BadInput when there is something already that nobody said to overwrite."""
-    from holdfast.errors import BadInput
-
     file = Path(name).expanduser()
     if not name.strip():
         raise BadInput("the file's name is empty")
@@ -239,8 +229,6 @@ def _check_target(name: str, force: bool) -> Path:
 
 
 def _write_text(file: Path, text: str) -> None:
-    from holdfast.errors import BadInput
-
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as opened:
@@ -251,10 +239,6 @@ def _write_text(file: Path, text: str) -> None:
 
 def _find_public_key(named: str) -> str:
     """A public key, or that of one of our own by its name."""
-    from holdfast.client.signing_keys import find_key
-    from holdfast.domain.approvals.signing import KEY_PREFIX, derive_key_id
-    from holdfast.errors import BadInput
-
     if not named.startswith(KEY_PREFIX):
         found = find_key(named).public
         assert found, "one that is found has a public half"
@@ -280,10 +264,6 @@ def _verified_as_json(found: VerifyResult) -> dict[str, object]:
 
 
 def _print_verified(found: VerifyResult, *, sure: bool) -> None:
-    from holdfast.domain.approvals.signing import derive_key_id
-    from holdfast.workers.audit.timeline.phrases import format_count
-    from holdfast.workers.terminal.render import format_line
-
     for finding in found.findings:
         print_text(format_line(finding, LINE_LIMIT))
     if not found.is_intact:
@@ -310,9 +290,6 @@ def _print_verified(found: VerifyResult, *, sure: bool) -> None:
 def _print_replayed(
     subject: AuditSubject, replayed: list[ReplayedRun], departures: list[Departure], lacking: list[str]
 ) -> None:
-    from holdfast.workers.audit.timeline.phrases import format_count
-    from holdfast.workers.terminal.render import format_line
-
     for finding in subject.findings:
         print_note(format_line(f"The bundle is not as it was made: {finding}", LINE_LIMIT))
     for one in departures:
@@ -342,8 +319,6 @@ def _departure_as_json(one: Departure) -> dict[str, object]:
 @contextmanager
 def _show_progress() -> Iterator[Callable[[str], None]]:
     """One line on a terminal's standard error, gone at the end."""
-    from holdfast.util.text import escape_controls
-
     shown = sys.stderr.isatty()
 
     def write_progress(text: str) -> None:

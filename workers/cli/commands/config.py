@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
-from holdfast.workers.cli.options import Data, Json, Workspace, apply_options, chosen_config, format_example
+from holdfast.config import trust as records
+from holdfast.config.named_files import find_named_files
+from holdfast.config.schema import Configuration, parse_configuration
+from holdfast.config.settings import Settings, combine_settings
+from holdfast.config.toml_document import Document, read_content
+from holdfast.config.trust import (
+    FILE_NAME,
+    SettingsSource,
+    explain_untrusted,
+    find_settings_file,
+    is_trusted,
+    resolve_file,
+)
+from holdfast.errors import BadInput
+from holdfast.workers.cli.options import Data, Json, Workspace, chosen_config, format_example
+from holdfast.workers.cli.resolve_settings import apply_options
 from holdfast.workers.exit_codes import FAILED, OK, USAGE
 from holdfast.workers.terminal.output import (
     escape_line,
@@ -19,14 +36,7 @@ from holdfast.workers.terminal.output import (
     print_table,
     print_text,
 )
-
-if TYPE_CHECKING:
-    from rich.text import Text
-
-    from holdfast.config.schema import Configuration
-    from holdfast.config.settings import Settings
-    from holdfast.config.toml_document import Document
-    from holdfast.config.trust import SettingsSource
+from holdfast.workers.terminal.settings_text import list_effective, outline_settings
 
 NO_FILE = "No settings file: the environment and the defaults are used."
 config = typer.Typer(
@@ -47,9 +57,6 @@ def register_commands(app: typer.Typer) -> None:
 @config.command(epilog=format_example("holdfast config check", "holdfast config check ~/project/holdfast.toml --json"))
 def check(file: File = None, json: Json = False) -> None:
     """Check the settings file: every problem, with its line."""
-    from holdfast.config.schema import parse_configuration
-    from holdfast.config.toml_document import read_content
-
     source = _find_source(file)
     document = parse_configuration(read_content(source.file)) if source else None
     if json:
@@ -68,11 +75,6 @@ def check(file: File = None, json: Json = False) -> None:
 @config.command(epilog=format_example("holdfast config show", "holdfast config show --json | jq .settings.workspace"))
 def show(json: Json = False, data: Data = None, workspace: Workspace = None) -> None:
     """Show the settings in effect, and where each comes from: option, environment, file or default."""
-    from holdfast.config.schema import parse_configuration
-    from holdfast.config.settings import Settings, combine_settings
-    from holdfast.config.toml_document import read_content
-    from holdfast.workers.terminal.settings_text import list_effective
-
     source = _find_source(None)
     usual = Settings()
     if source:
@@ -92,9 +94,6 @@ def show(json: Json = False, data: Data = None, workspace: Workspace = None) -> 
 @config.command(epilog=format_example("holdfast config path"))
 def path(json: Json = False) -> None:
     """Print the path of the settings file that is used; nothing when there is none."""
-    from holdfast.config.toml_document import read_content
-    from holdfast.config.trust import is_trusted
-
     source = _find_source(None)
     if json:
         counts = source is not None and (source.origin != "folder" or is_trusted(read_content(source.file)))
@@ -117,12 +116,6 @@ def trust(
     Shows what it runs and sets, and asks. A file in the current folder may be anybody's work, a model's too; it counts
     only with exactly the content that was trusted, and so do the policy files, scripts and modules that it names.
     """
-    from holdfast.config import trust as records
-    from holdfast.config.named_files import find_named_files
-    from holdfast.config.schema import parse_configuration
-    from holdfast.config.toml_document import read_content
-    from holdfast.errors import BadInput
-
     document = parse_configuration(read_content(_locate_file(file)))
     found = document.get_value()
     if not json:
@@ -142,8 +135,6 @@ def trust(
 @config.command(epilog=format_example("holdfast config distrust"))
 def distrust(file: FileHere = None, json: Json = False) -> None:
     """Let a settings file no longer count where it is found."""
-    from holdfast.config import trust as records
-
     known = _locate_file(file)
     removed = records.distrust_file(known)
     _print_trust(json, known, False, f"{escape_line(known)}: {'no longer' if removed else 'was not'} trusted.")
@@ -151,8 +142,6 @@ def distrust(file: FileHere = None, json: Json = False) -> None:
 
 def _find_source(file: str | None) -> SettingsSource | None:
     """The file that is meant: named here, before the command, or found."""
-    from holdfast.config.trust import find_settings_file
-
     choice = chosen_config()
     if choice.none and not file:
         return None
@@ -160,8 +149,6 @@ def _find_source(file: str | None) -> SettingsSource | None:
 
 
 def _locate_file(file: str | None) -> Path:
-    from holdfast.config.trust import FILE_NAME, resolve_file
-
     return resolve_file(_parse_path(file) if file is not None else chosen_config().file or Path(FILE_NAME))
 
 
@@ -173,8 +160,6 @@ def _parse_path(file: str) -> Path:
 
 def _warn_untrusted(source: SettingsSource, document: Document[Configuration]) -> bool:
     """A file that was found and is not trusted is said to be so, beside the answer."""
-    from holdfast.config.trust import explain_untrusted, is_trusted
-
     if source.origin != "folder" or document.content.problem or is_trusted(document.content):
         return False
     print_note(f"{escape_line(source.file)} {explain_untrusted(document.content)}")
@@ -182,10 +167,6 @@ def _warn_untrusted(source: SettingsSource, document: Document[Configuration]) -
 
 
 def _print_outline(found: Configuration, more: Iterable[tuple[str, str]] = ()) -> None:
-    from rich.text import Text
-
-    from holdfast.workers.terminal.settings_text import outline_settings
-
     print_table((), [(Text(f"  {word}"), Text(text)) for word, text in (*outline_settings(found), *more)])
 
 
@@ -195,10 +176,6 @@ def _describe_origin(settings: Settings, name: str, origin: str) -> str:
 
 def _render_value(value: Any) -> Text:
     """A value in one line, with every character of it."""
-    import json
-
-    from rich.text import Text
-
     return Text(escape_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)))
 
 

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from holdfast.workers.cli.options import (
-    Address,
-    Data,
-    Json,
-    Workspace,
-    apply_options,
-    format_example,
-    resolve_settings,
-    run_async,
-)
+from holdfast.config.settings import Settings
+from holdfast.errors import BadInput
+from holdfast.util.findings import ok, problem
+from holdfast.workers.cli.open_client import run_async
+from holdfast.workers.cli.options import Address, Data, Json, Workspace, format_example
+from holdfast.workers.cli.resolve_settings import apply_options, resolve_settings
+from holdfast.workers.doctor.report_text import print_reports
+from holdfast.workers.doctor.run_checks import Report, count_findings, reports_as_json, run_checks
 from holdfast.workers.exit_codes import FAILED, OK, UNREACHABLE
+from holdfast.workers.runtime import log_setup
 from holdfast.workers.terminal.output import print_json
-
-if TYPE_CHECKING:
-    from holdfast.config.settings import Settings
-    from holdfast.workers.doctor.run_checks import Report
 
 Offline = Annotated[bool, typer.Option("--offline", help="Look at this machine alone, and ask no server.")]
 
@@ -47,10 +42,6 @@ def doctor(
     the disk, the ledger, the sandbox, tools, rules, MCP servers and keys. It changes nothing and tells no secret.
     The exit code is 0 without problems (there may be warnings), 1 with some, 3 when the server cannot be reached.
     """
-    from holdfast.workers.doctor.report_text import print_reports
-    from holdfast.workers.doctor.run_checks import count_findings, reports_as_json, run_checks
-    from holdfast.workers.runtime import log_setup
-
     log_setup.silence_logging()
     settings, about = _load_settings(data, workspace)
     reports = (about, *run_async(run_checks(settings, offline=offline, address=address)))
@@ -65,11 +56,6 @@ def doctor(
 
 def _load_settings(data: Path | None, workspace: Path | None) -> tuple[Settings, Report]:
     """The settings, or those without a file when that cannot be gone by; and what there is to say of it."""
-    from holdfast.config.settings import Settings
-    from holdfast.errors import BadInput
-    from holdfast.util.findings import ok, problem
-    from holdfast.workers.doctor.run_checks import Report
-
     try:
         settings = resolve_settings(data, workspace)
     except BadInput as error:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import typer
 
-from holdfast.workers.cli.options import Address, Data, Json, format_example, resolve_settings, run_async
+from holdfast.payloads import keyring
+from holdfast.payloads.keyring import KeyFound, check_keys
+from holdfast.workers.cli.open_client import run_async
+from holdfast.workers.cli.options import Address, Data, Json, format_example
+from holdfast.workers.cli.resolve_settings import resolve_settings
 from holdfast.workers.exit_codes import FAILED
+from holdfast.workers.runtime import log_setup
+from holdfast.workers.runtime.connect import connect
+from holdfast.workers.storage.referenced import NamespaceUsage, read_namespaces
 from holdfast.workers.terminal.output import escape_line, print_json, print_note, print_table, print_text
-
-if TYPE_CHECKING:
-    from holdfast.payloads.keyring import KeyFound
-    from holdfast.workers.storage.referenced import NamespaceUsage
 
 encryption = typer.Typer(
     help="Keys that payloads are encrypted with: new-key, check, usage.",
@@ -40,8 +44,6 @@ def new_key(json: Json = False) -> None:
     It is for a variable, a private file or a secret store, which [encryption] of the settings then names. Whoever
     has it can read what it encrypts; who loses it cannot.
     """
-    from holdfast.payloads import keyring
-
     made = keyring.generate_key()
     if json:
         print_json({"key": made})
@@ -55,8 +57,6 @@ def check(json: Json = False, data: Data = None) -> None:
 
     The exit code is 1 when one of them cannot be had: then no worker starts, and no client.
     """
-    from holdfast.payloads.keyring import check_keys
-
     settings = resolve_settings(data)
     found = check_keys(settings)
     writes = found[0].id if found else None
@@ -115,12 +115,6 @@ def usage(address: Address = None, data: Data = None, json: Json = False) -> Non
 
 
 async def _read_namespace(address: str | None, data: Any, *, quiet: bool) -> NamespaceUsage:
-    from dataclasses import replace
-
-    from holdfast.workers.runtime import log_setup
-    from holdfast.workers.runtime.connect import connect
-    from holdfast.workers.storage.referenced import read_namespaces
-
     log_setup.silence_logging()
     settings = resolve_settings(data)
     lenient = settings.encryption.model_copy(update={"plain": "accept"})

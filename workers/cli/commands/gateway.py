@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from pydantic import ValidationError
 
-from holdfast.workers.cli.options import Address, Data, Json, find_signer, format_example, resolve_settings, run_async
+from holdfast.client.client import Holdfast
+from holdfast.client.signing_keys import Signer
+from holdfast.config.schema import GatewaySettings
+from holdfast.config.settings import Settings
+from holdfast.errors import BadInput
+from holdfast.workers.cli.open_client import find_signer, run_async
+from holdfast.workers.cli.options import Address, Data, Json, format_example
+from holdfast.workers.cli.resolve_settings import resolve_settings
+from holdfast.workers.gateway.auth import is_loopback
+from holdfast.workers.gateway.serve import open_listener, run_gateway
+from holdfast.workers.gateway.tokens import TokenFile
+from holdfast.workers.runtime import log_setup
+from holdfast.workers.runtime.connect import connect
+from holdfast.workers.runtime.worker import leave_with_parent
 from holdfast.workers.terminal.output import print_json, print_note, print_text
-
-if TYPE_CHECKING:
-    from holdfast.client.signing_keys import Signer
-    from holdfast.config.settings import Settings
 
 
 def register_commands(app: typer.Typer) -> None:
@@ -40,12 +50,6 @@ def gateway(
     `holdfast up` starts one by itself. Prints a line beginning with "gateway ready" once it listens. It speaks plain
     HTTP: what is to be reached from elsewhere belongs behind something that speaks TLS. `holdfast tokens` makes tokens.
     """
-    from holdfast.client.client import Holdfast
-    from holdfast.workers.gateway.serve import open_listener, run_gateway
-    from holdfast.workers.runtime import log_setup
-    from holdfast.workers.runtime.connect import connect
-    from holdfast.workers.runtime.worker import leave_with_parent
-
     settings = resolve_settings(data)
     log_setup.configure_logging(settings.telemetry, verbose=verbose)
     parent = os.getppid() if embedded else None
@@ -74,11 +78,6 @@ def gateway(
 
 def _check_host(host: str) -> str:
     """A host as the settings file may name it."""
-    from pydantic import ValidationError
-
-    from holdfast.config.schema import GatewaySettings
-    from holdfast.errors import BadInput
-
     try:
         return GatewaySettings(host=host).host
     except ValidationError:
@@ -99,10 +98,6 @@ def _find_signer(settings: Settings) -> Signer | None:
 
 def _print_notes(settings: Settings, host: str, signer: Signer | None, *, alone: bool) -> None:
     """What whoever starts it should know; `holdfast up` tells of tokens itself."""
-    from holdfast.errors import BadInput
-    from holdfast.workers.gateway.auth import is_loopback
-    from holdfast.workers.gateway.tokens import TokenFile
-
     if not is_loopback(host):
         print_note(
             f"It listens on {host}, in plain HTTP: tokens can be read on the way. Put something with TLS before it."

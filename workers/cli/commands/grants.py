@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
 import typer
 
-from holdfast.workers.cli.options import (
-    Address,
-    Data,
-    Json,
-    format_example,
-    open_holdfast,
-    resolve_client_settings,
-    run_async,
-)
+from holdfast.activities.ledger.ledger import LedgerUnavailable
+from holdfast.activities.policy.saved_grants import SavedGrants
+from holdfast.client.client import Holdfast
+from holdfast.config.settings import Settings
+from holdfast.errors import BadInput, NoWorker, Refused, ServerUnavailable, TurnNotFound
+from holdfast.util.text import strip_controls
+from holdfast.workers.cli.open_client import open_holdfast, run_async
+from holdfast.workers.cli.options import Address, Data, Json, format_example
+from holdfast.workers.cli.resolve_settings import resolve_client_settings
 from holdfast.workers.exit_codes import FAILED, UNREACHABLE
+from holdfast.workers.lookup import grants as granted
+from holdfast.workers.lookup.grants import RunningGrants, fetch_running_grants, parse_address
+from holdfast.workers.terminal import grant_text, render
+from holdfast.workers.terminal.grant_store import SavedGrantList, open_grant_store
 from holdfast.workers.terminal.output import print_json, print_note, print_text
-
-if TYPE_CHECKING:
-    from holdfast.client.client import Holdfast
-    from holdfast.config.settings import Settings
-    from holdfast.workers.lookup.grants import RunningGrants
-    from holdfast.workers.terminal.grant_store import SavedGrantList
 
 grants = typer.Typer(
     help="Answers that stand: `holdfast approve --always` leaves them, `deny --remember` too.",
@@ -53,9 +52,6 @@ def list_grants(turn: OfTurn = None, json: Json = False, address: Address = None
     """List them: those of running turns, then those that are kept for good."""
 
     async def print_grants() -> int:
-        from holdfast.errors import ServerUnavailable
-        from holdfast.workers.terminal.grant_store import SavedGrantList
-
         settings = resolve_client_settings(data)
         saved = await _load_saved(settings) if turn is None else SavedGrantList()
         try:
@@ -82,11 +78,6 @@ def revoke(
     """Take answers back. What was let through by one and has not begun is judged again."""
 
     async def revoke_all() -> int:
-        from holdfast.activities.ledger.ledger import LedgerUnavailable
-        from holdfast.errors import BadInput, NoWorker, Refused, TurnNotFound
-        from holdfast.util.text import strip_controls
-        from holdfast.workers.lookup.grants import parse_address
-
         settings = resolve_client_settings(data)
         holdfast = await open_holdfast(data, address) if any(map(parse_address, ids)) else None
         told: list[dict[str, Any]] = []
@@ -116,8 +107,6 @@ def share(json: Json = False, data: Data = None) -> None:
     """
 
     async def share_all() -> list[str]:
-        from holdfast.workers.terminal.grant_store import open_grant_store
-
         async with open_grant_store(resolve_client_settings(data)) as keeper:
             return await keeper.share_grants()
 
@@ -132,9 +121,6 @@ def share(json: Json = False, data: Data = None) -> None:
 
 async def _revoke_grant(holdfast: Holdfast | None, name: str, by: str | None, settings: Settings) -> str:
     """Take one answer back; what it covered."""
-    from holdfast.workers.lookup import grants as granted
-    from holdfast.workers.terminal.grant_store import open_grant_store
-
     found = granted.parse_address(name)
     if found is None or holdfast is None:
         async with open_grant_store(settings) as keeper:
@@ -144,8 +130,6 @@ async def _revoke_grant(holdfast: Holdfast | None, name: str, by: str | None, se
 
 
 async def _find_grants(holdfast: Holdfast, turn: str | None) -> RunningGrants:
-    from holdfast.workers.lookup.grants import RunningGrants, fetch_running_grants
-
     return (
         RunningGrants({turn: await holdfast.get_turn(turn).fetch_grants()})
         if turn
@@ -155,10 +139,6 @@ async def _find_grants(holdfast: Holdfast, turn: str | None) -> RunningGrants:
 
 async def _load_saved(settings: Settings) -> SavedGrantList:
     """The kept answers, and why not all of them count."""
-    from holdfast.activities.policy.saved_grants import SavedGrants
-    from holdfast.errors import BadInput
-    from holdfast.workers.terminal.grant_store import SavedGrantList, open_grant_store
-
     try:
         async with open_grant_store(settings) as keeper:
             return await keeper.list_grants()
@@ -168,11 +148,6 @@ async def _load_saved(settings: Settings) -> SavedGrantList:
 
 
 def _print_grants(found: RunningGrants | None, saved: SavedGrantList, settings: Settings, json: bool) -> None:
-    from datetime import UTC, datetime
-
-    from holdfast.util.text import strip_controls
-    from holdfast.workers.terminal import grant_text, render
-
     now = datetime.now(UTC)
     given = found.addressed_grants if found else []
     unanswered = found.unanswered if found else []

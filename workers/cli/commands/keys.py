@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+import json
+import shlex
+from typing import Annotated, Any
 
 import typer
 
+from holdfast.client import signing_keys as files
+from holdfast.client.signing_keys import StoredKey
 from holdfast.workers.cli.options import Json, format_example
 from holdfast.workers.exit_codes import FAILED
 from holdfast.workers.terminal.output import escape_line, print_json, print_note, print_table, print_text
-
-if TYPE_CHECKING:
-    from holdfast.client.signing_keys import StoredKey
 
 keys = typer.Typer(
     help="Keys that sign your decisions: create, list, show.",
@@ -35,8 +36,6 @@ def create(name: Name, json: Json = False) -> None:
     The lines are for the settings file of the workers. The key stays here, in a file that only you may read; with
     HOLDFAST_KEY=NAME the command line signs what you decide with it.
     """
-    from holdfast.client import signing_keys as files
-
     made = files.create_key(name)
     if not json:
         print_note(
@@ -49,8 +48,6 @@ def create(name: Name, json: Json = False) -> None:
 @keys.command("list", epilog=format_example("holdfast keys list", "holdfast keys list --json | jq -r '.keys[].name'"))
 def list_keys(json: Json = False) -> None:
     """List the keys in your folder. The exit code is 1 when one of them cannot be used."""
-    from holdfast.client import signing_keys as files
-
     found = files.list_keys()
     if json:
         print_json({"folder": str(files.find_keys_folder()), "keys": [_key_as_json(key) for key in found]})
@@ -70,8 +67,6 @@ def list_keys(json: Json = False) -> None:
 @keys.command(epilog=format_example("holdfast keys show ada", "holdfast keys show ./team/gateway.pem --json"))
 def show(name: NameOrPath, json: Json = False) -> None:
     """Show the public half of a key, as lines for the settings file."""
-    from holdfast.client import signing_keys as files
-
     _print_key(files.find_key(name), json)
 
 
@@ -89,12 +84,8 @@ def _key_as_json(key: StoredKey) -> dict[str, Any]:
 
 def _format_toml(text: str) -> str:
     """Text as TOML writes it, which is as JSON does."""
-    import json
-
     return escape_line(json.dumps(text, ensure_ascii=False))
 
 
 def _quote(text: str) -> str:
-    import shlex
-
     return shlex.quote(text)

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from holdfast.workers.cli.options import Data, Json, format_example, parse_seconds, resolve_settings, run_async
+from holdfast.activities.mcp.auth.login_store import list_logins
+from holdfast.activities.mcp.server.lifecycle import ServerState
+from holdfast.config.mcp_servers_file import load_configured
+from holdfast.config.settings import Settings
+from holdfast.domain.content import format_tool_name
+from holdfast.util.mcp_names import build_prefix
+from holdfast.workers.cli.commands import mcp_changes
+from holdfast.workers.cli.open_client import run_async
+from holdfast.workers.cli.options import Data, Json, format_example, parse_seconds
+from holdfast.workers.cli.resolve_settings import resolve_settings
 from holdfast.workers.exit_codes import FAILED, UNREACHABLE
+from holdfast.workers.mcp.browser_login import has_browser
+from holdfast.workers.mcp.servers import LoginStatus, SeenServer, SeenTool, log_in, log_out, look_at_servers
+from holdfast.workers.runtime import log_setup
+from holdfast.workers.terminal import render
 from holdfast.workers.terminal.output import is_interactive, print_json, print_note, print_table, print_text
-
-if TYPE_CHECKING:
-    from holdfast.config.settings import Settings
-    from holdfast.workers.mcp.servers import LoginStatus, SeenServer, SeenTool
 
 mcp = typer.Typer(
     help="MCP servers: which there are, whether they can be used, and logins at those that want one.",
@@ -26,16 +36,12 @@ mcp = typer.Typer(
 def _complete_servers(incomplete: str) -> list[str]:
     """Names that could be meant, for a shell. It is quick, and whatever is wrong it says nothing."""
     with suppress(Exception):
-        from holdfast.config.mcp_servers_file import load_configured
-
         return [name for name in load_configured(resolve_settings().mcp)[0] if name.startswith(incomplete)]
     return []
 
 
 def _complete_logins(incomplete: str) -> list[str]:
     with suppress(Exception):
-        from holdfast.activities.mcp.auth.login_store import list_logins
-
         return [name for name in list_logins(resolve_settings().mcp_logins_folder) if name.startswith(incomplete)]
     return []
 
@@ -55,8 +61,6 @@ Timeout = Annotated[
 
 def register_commands(app: typer.Typer) -> None:
     """Add the commands."""
-    from holdfast.workers.cli.commands import mcp_changes
-
     mcp_changes.register_commands(mcp)
     app.add_typer(mcp, name="mcp")
 
@@ -70,9 +74,6 @@ def list_servers(json: Json = False, data: Data = None) -> None:
     Then what is wrong with those that cannot be used. Servers that are started are started for this, and ended again.
     The exit code is 0 whatever is wrong with a server; `holdfast mcp test NAME` has one for each case.
     """
-    from holdfast.workers.mcp.servers import look_at_servers
-    from holdfast.workers.terminal import render
-
     settings = _silence_logs(resolve_settings(data))
     found = run_async(look_at_servers(settings, quietly=json))
     refused = [{"source": one.source, "reason": one.reason} for one in found.refused]
@@ -103,8 +104,6 @@ def try_server(name: Name, json: Json = False, data: Data = None) -> None:
     The exit code is 0 when it can be used, 1 when it cannot as things are (a login is missing, a variable is not set,
     it answers nonsense), 2 when no server is called so, 3 when it cannot be started or reached.
     """
-    from holdfast.workers.mcp.servers import look_at_servers
-
     [seen] = run_async(look_at_servers(_silence_logs(resolve_settings(data)), name, quietly=json)).servers
     code = _to_exit_code(seen)
     if json:
@@ -126,9 +125,6 @@ def login(
     all its hosts; without one in the data folder, for you alone and for this host only. A server with credentials of
     its own in the settings needs no login: this then asks for a token, to see.
     """
-    from holdfast.workers.mcp.browser_login import has_browser
-    from holdfast.workers.mcp.servers import log_in, look_at_servers
-
     settings = _silence_logs(resolve_settings(data))
     opens = not no_browser and has_browser()
     run_async(
@@ -149,8 +145,6 @@ def login(
 @mcp.command(epilog=format_example("holdfast mcp logout tracker"))
 def logout(name: LoggedIn, json: Json = False, data: Data = None) -> None:
     """Forget a login. Workers stop using it at once; the authorization server is told, if it can be."""
-    from holdfast.workers.mcp.servers import log_out
-
     became = run_async(log_out(_silence_logs(resolve_settings(data)), name))
     if json:
         print_json({"server": name, "logged_out": became is not None, "told": became})
@@ -160,16 +154,12 @@ def logout(name: LoggedIn, json: Json = False, data: Data = None) -> None:
 
 def _silence_logs(settings: Settings) -> Settings:
     """What went wrong is in the answer, not in a log."""
-    from holdfast.workers.runtime import log_setup
-
     log_setup.silence_logging()
     return settings
 
 
 def _find_hint(settings: Settings) -> str:
     """A file of servers that lies here and is not named."""
-    from pathlib import Path
-
     file = next((one for one in (Path(".mcp.json"), settings.workspace / ".mcp.json") if one.is_file()), None)
     return (
         f'\nThere is {file}, which is not read unless the settings name it: mcp.files = [".mcp.json"]' if file else ""
@@ -177,16 +167,12 @@ def _find_hint(settings: Settings) -> str:
 
 
 def _to_exit_code(seen: SeenServer) -> int:
-    from holdfast.activities.mcp.server.lifecycle import ServerState
-
     if seen.status.state is ServerState.CONNECTED:
         return FAILED if seen.status.problem else 0
     return UNREACHABLE if seen.status.state in (ServerState.WAITING, ServerState.CONNECTING) else FAILED
 
 
 def _build_row(seen: SeenServer) -> tuple[str, ...]:
-    from holdfast.workers.terminal import render
-
     status = seen.status
     return (
         status.name, status.state, status.protocol or "", str(len(seen.tools)), seen.effect_summary,
@@ -195,8 +181,6 @@ def _build_row(seen: SeenServer) -> tuple[str, ...]:
 
 
 def _list_problems(seen: SeenServer) -> list[str]:
-    from holdfast.workers.terminal import render
-
     found = [seen.status.problem or "it does not answer"] if _to_exit_code(seen) else []
     found += [f"left out: {reason}" for reason in seen.status.left_out]
     found += seen.status.remarks
@@ -207,8 +191,6 @@ def _list_problems(seen: SeenServer) -> list[str]:
 
 def _print_server(seen: SeenServer) -> None:
     """What is known of one server: what is well on standard output, what is not beside it."""
-    from holdfast.workers.terminal import render
-
     status = seen.status
     where = f" at {render.format_line(status.place, 100)}" if status.place else ""
     if _to_exit_code(seen):
@@ -233,9 +215,6 @@ def _describe_tools(seen: SeenServer) -> str:
 
 def _print_tools(seen: SeenServer) -> None:
     """One line for each tool; with our name for it where that is not simply the server's own behind a prefix."""
-    from holdfast.domain.content import format_tool_name
-    from holdfast.util.mcp_names import build_prefix
-
     prefix = build_prefix(seen.status.name)
     others = [tool.name if tool.name != prefix + tool.own_name else "" for tool in seen.tools]
     columns = 4 if any(others) else 3
@@ -252,8 +231,6 @@ def _describe_asking(tool: SeenTool) -> str:
 
 
 def _describe_login(login: LoginStatus) -> str:
-    from holdfast.workers.terminal import render
-
     ends = (
         f"a token until {render.format_local_time(login.expires, zone=True)}"
         if login.expires

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterable
+from typing import Annotated
 
 import typer
 
-from holdfast.workers.cli.options import Data, Json, format_example, resolve_settings, run_async
+from holdfast.errors import BadInput
+from holdfast.util.text import strip_controls
+from holdfast.workers.cli.open_client import run_async
+from holdfast.workers.cli.options import Data, Json, format_example
+from holdfast.workers.cli.resolve_settings import resolve_settings
 from holdfast.workers.exit_codes import FAILED, UNREACHABLE
+from holdfast.workers.mcp.definition_changes import ChangedTool, ComparedTools, ToolComparison, choose_tools
+from holdfast.workers.runtime import log_setup
+from holdfast.workers.terminal import render
 from holdfast.workers.terminal.output import is_interactive, print_json, print_note, print_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from holdfast.workers.mcp.definition_changes import ChangedTool, ComparedTools
 
 MaybeName = Annotated[str | None, typer.Argument(metavar="[NAME]", help="The server's name; else all of them.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The server's name in the settings.")]
@@ -36,9 +39,6 @@ def changes(name: MaybeName = None, json: Json = False, data: Data = None) -> No
     A call of such a tool is asked about whatever a rule says, and denied where nobody can be asked. The exit code is 1
     when there is one, 3 when a server could not be looked at.
     """
-    from holdfast.workers.mcp.definition_changes import ToolComparison
-    from holdfast.workers.runtime import log_setup
-
     log_setup.silence_logging()
     found = run_async(ToolComparison(resolve_settings(data), name).compare_tools(quietly=json))
     if json:
@@ -60,10 +60,6 @@ def accept(
     data: Data = None,
 ) -> None:
     """Let changed tools of a server through as they are now: shows what changed, and asks."""
-    from holdfast.errors import BadInput
-    from holdfast.workers.mcp.definition_changes import ToolComparison, choose_tools
-    from holdfast.workers.runtime import log_setup
-
     log_setup.silence_logging()
     comparison = ToolComparison(resolve_settings(data), name)
     found = run_async(comparison.compare_tools(quietly=json))
@@ -87,8 +83,6 @@ def accept(
 
 
 def _print_changes(tools: Iterable[ChangedTool]) -> None:
-    from holdfast.util.text import strip_controls
-
     for one in tools:
         print_text(f"{one.name}: {strip_controls(one.change)}")
         print_text(strip_controls(one.diff.rstrip("\n")))
@@ -96,7 +90,5 @@ def _print_changes(tools: Iterable[ChangedTool]) -> None:
 
 
 def _print_unseen(found: ComparedTools) -> None:
-    from holdfast.workers.terminal import render
-
     for server, why in found.unseen.items():
         print_note(f"{server} could not be looked at: {render.format_line(why, 1_000)}")

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from holdfast.workers.cli.options import Address, Data, Json, format_example, open_holdfast, run_async
+from holdfast.client.client import Holdfast
+from holdfast.domain.approvals.approval import ApprovalId
+from holdfast.domain.calls.call import Status
+from holdfast.domain.turn import views
+from holdfast.errors import BadInput, DecisionRefused
+from holdfast.workers.cli.open_client import open_holdfast, run_async
+from holdfast.workers.cli.options import Address, Data, Json, format_example
+from holdfast.workers.lookup.approvals import PendingApproval, fetch_pending_approval
+from holdfast.workers.terminal import approval_text, render
+from holdfast.workers.terminal.approval_text import QUESTION_KIND, format_decide_command
+from holdfast.workers.terminal.live.edit_call import SentChange, change_in_editor, is_new, read_change, send_change
+from holdfast.workers.terminal.live.send_decisions import describe_decision
 from holdfast.workers.terminal.output import is_interactive, print_answer, print_json, print_note, print_text
-
-if TYPE_CHECKING:
-    from holdfast.client.client import Holdfast
-    from holdfast.workers.lookup.approvals import PendingApproval
-    from holdfast.workers.terminal.live.edit_call import SentChange
 
 ID = "deploy-7/b1c2/1"
 
@@ -48,10 +54,6 @@ def modify(
     What you make of it is checked and asked about again, with its new diff; with --approve it runs at once. The model
     is told what was changed, and by whom. While your editor is open, others see that.
     """
-    from holdfast.domain.approvals.approval import ApprovalId
-    from holdfast.errors import BadInput
-    from holdfast.workers.terminal.live.edit_call import read_change
-
     ApprovalId.parse(approval)
     change = read_change(content, arguments)
     if change is None and not is_interactive():
@@ -73,10 +75,6 @@ def modify(
 
 
 async def _fetch_approval(holdfast: Holdfast, approval: str) -> PendingApproval:
-    from holdfast.errors import DecisionRefused
-    from holdfast.workers.lookup.approvals import fetch_pending_approval
-    from holdfast.workers.terminal.approval_text import QUESTION_KIND, format_decide_command
-
     found = await fetch_pending_approval(holdfast, approval)
     if found.approval.kind == QUESTION_KIND:
         raise DecisionRefused("needs_answer", f"this is a question: {format_decide_command(approval, QUESTION_KIND)}")
@@ -87,8 +85,6 @@ async def _send_change(
     holdfast: Holdfast, pending: PendingApproval, outcome: str, change: dict[str, Any] | None, details: dict[str, Any]
 ) -> SentChange | None:
     """Send the change, given or edited; None when it changes nothing."""
-    from holdfast.workers.terminal.live.edit_call import change_in_editor, is_new, send_change
-
     if change is None:
         return await change_in_editor(holdfast, pending, outcome, print_note, **details)
     return (
@@ -98,11 +94,6 @@ async def _send_change(
 
 async def _print_result(holdfast: Holdfast, pending: PendingApproval, sent: SentChange, json: bool) -> None:
     """What became of it; when it is asked about again, how it is now."""
-    from holdfast.domain.calls.call import Status
-    from holdfast.domain.turn import views
-    from holdfast.workers.terminal import approval_text, render
-    from holdfast.workers.terminal.live.send_decisions import describe_decision
-
     approval, taken = pending.approval.approval_id, sent.answer
     turn = holdfast.get_turn(approval.rsplit("/", 2)[0])
     call = await turn.fetch_call(pending.call.id) if taken else None

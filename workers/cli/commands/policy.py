@@ -5,24 +5,39 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from holdfast.workers.cli.options import Json, format_example, resolve_settings, run_async
+from holdfast.activities.policy.compare import describe_asking
+from holdfast.activities.policy.expectations import try_expectations
+from holdfast.activities.policy.load_policy import (
+    LoadedFile,
+    build_policy,
+    list_sources,
+    load_policy,
+    load_shipped,
+    read_policy_file,
+)
+from holdfast.activities.policy.policy import Policy, PolicyRule
+from holdfast.activities.policy.rules import ASKING_KEYS, Tier
+from holdfast.activities.policy.subject import Subject
+from holdfast.config.toml_document import read_content
+from holdfast.domain.approvals.approval import Offer
+from holdfast.domain.calls.call import CallRequest
+from holdfast.domain.modes import Mode
+from holdfast.workers.cli.commands import policy_diff
+from holdfast.workers.cli.open_client import run_async
+from holdfast.workers.cli.options import Json, format_example
+from holdfast.workers.cli.policy_options import Policies, TierName, parse_choice, parse_path, parse_source
+from holdfast.workers.cli.resolve_settings import resolve_settings
 from holdfast.workers.exit_codes import FAILED, OK, USAGE
+from holdfast.workers.lookup.explain_call import CallExplanation, explain_call
+from holdfast.workers.terminal.input_files import read_arguments
 from holdfast.workers.terminal.output import escape_line, print_json, print_note, print_table, print_text
-
-if TYPE_CHECKING:
-    from holdfast.activities.policy.load_policy import LoadedFile, PolicySource
-    from holdfast.activities.policy.policy import Policy, PolicyRule
-    from holdfast.activities.policy.subject import Subject
-    from holdfast.domain.approvals.approval import Offer
-    from holdfast.domain.modes import Mode
-    from holdfast.workers.lookup.explain_call import CallExplanation
 
 PASSED_LIMIT = 50
 """Rules that were passed over and are told in text; JSON has them all."""
@@ -33,18 +48,11 @@ policy = typer.Typer(
     rich_markup_mode=None,
 )
 Files = Annotated[list[str] | None, typer.Argument(metavar="FILE…", help="Policy files; else the shipped one.")]
-Policies = Annotated[
-    list[str] | None,
-    typer.Option("--policy", metavar="[TIER=]FILE", help="Add a file: workspace=, user= (the default) or admin=."),
-]
-TierName = Annotated[str, typer.Option("--tier", metavar="TIER", help="workspace, user or admin.")]
 ModeName = Annotated[str, typer.Option("--mode", metavar="MODE", help="default, auto_edit, plan or yolo.")]
 
 
 def register_commands(app: typer.Typer) -> None:
     """Add the commands."""
-    from holdfast.workers.cli.commands import policy_diff
-
     policy_diff.register_commands(policy)
     app.add_typer(policy, name="policy")
 
@@ -54,10 +62,6 @@ def register_commands(app: typer.Typer) -> None:
 )
 def check(files: Files = None, tier: TierName = "user", json: Json = False) -> None:
     """Check policy files: every problem with its line, rules that can never match, examples that do not behave."""
-    from holdfast.activities.policy.load_policy import build_policy, load_shipped, read_policy_file
-    from holdfast.activities.policy.rules import Tier
-    from holdfast.config.toml_document import read_content
-
     level = Tier(parse_choice("tier", tier, ("workspace", "user", "admin")))
     loaded = [read_policy_file(read_content(parse_path(file)), level) for file in files or ()] or [load_shipped()]
     if json:
@@ -96,10 +100,6 @@ def explain(
     not known here, and a tool of an MCP server is known by the settings, and by what its server said when it was last
     connected here. Hooks are named and not asked. Answers that stand in a turn or a session are not looked at.
     """
-    from holdfast.domain.calls.call import CallRequest
-    from holdfast.workers.lookup.explain_call import explain_call
-    from holdfast.workers.terminal.input_files import read_arguments
-
     wished = _parse_mode(mode)
     request = CallRequest(tool=tool, arguments=read_arguments(args))
     rules = _load_policy(policies)
@@ -129,8 +129,6 @@ def run_expectations(
     json: Json = False,
 ) -> None:
     """Test the rules: does each call of a file get the decision it expects? The exit code is 1 when one does not."""
-    from holdfast.activities.policy.expectations import try_expectations
-
     path = parse_path(file)
     tried = try_expectations(path, _load_policy(policies))
     failed = [one for one in tried if not one.is_met]
@@ -151,7 +149,6 @@ def show(
     json: Json = False,
 ) -> None:
     """Show the rules in effect, in order of precedence: the first that is about a call decides."""
-
     rules = _load_policy(policies)
     chosen = _parse_mode(mode) if mode is not None else None
     entries = [entry for entry in rules.entries if not chosen or chosen in (entry.rule.modes or (chosen,))]
@@ -167,45 +164,11 @@ def show(
 
 def _load_policy(policies: Iterable[str] | None) -> Policy:
     """The rules that a worker started here would go by, with the files that were named beside."""
-    from holdfast.activities.policy.load_policy import list_sources, load_policy
-
     return load_policy([*list_sources(resolve_settings()), *(parse_source(text) for text in policies or ())])
 
 
-def parse_source(text: str) -> PolicySource:
-    """`TIER=FILE`, or a file of the user's."""
-    from holdfast.activities.policy.load_policy import PolicySource
-    from holdfast.activities.policy.rules import Tier
-
-    tier, mark, file = text.partition("=")
-    if mark and tier in (Tier.WORKSPACE, Tier.USER, Tier.ADMIN):
-        return PolicySource(parse_path(file), Tier(tier))
-    return PolicySource(parse_path(text), Tier.USER)
-
-
-def parse_path(file: str) -> Path:
-    """A file that was named on the command line."""
-    from holdfast.config.trust import resolve_file
-
-    if not file.strip():
-        raise typer.BadParameter("the file's name is empty")
-    return resolve_file(Path(file))
-
-
 def _parse_mode(text: str) -> Mode:
-    from holdfast.domain.modes import Mode
-
     return Mode(parse_choice("mode", text, tuple(mode.value for mode in Mode)))
-
-
-def parse_choice(what: str, text: str, known: tuple[str, ...]) -> str:
-    """A word of a few; BadParameter for another."""
-    from holdfast.util.suggestions import did_you_mean
-
-    if text not in known:
-        hint = did_you_mean(text, known) or f"It is one of {', '.join(known)}."
-        raise typer.BadParameter(f"no {what} is called {escape_line(text)!r}. {hint}")
-    return text
 
 
 def _file_as_json(one: LoadedFile) -> dict[str, Any]:
@@ -232,8 +195,6 @@ def _explanation_as_json(found: CallExplanation) -> dict[str, Any]:
 
 
 def _describe_explanation(found: CallExplanation) -> Iterable[str]:
-    from holdfast.activities.policy.compare import describe_asking
-
     foreseen, ruling, rules = found.foreseen, found.rules.ruling, found.rules
     decided = ruling is not None and (foreseen.decision, foreseen.by) == (
         ruling.decision.value,
@@ -278,10 +239,6 @@ def _entry_as_json(entry: PolicyRule) -> dict[str, Any]:
 
 def _format_summary(entry: PolicyRule) -> str:
     """Its conditions, and how it asks, in a line."""
-    import json
-
-    from holdfast.activities.policy.rules import ASKING_KEYS
-
     told = {*entry.rule.condition_keys, *ASKING_KEYS, "anything", "modes"}
     values = entry.rule.model_dump(mode="json", include=told, exclude_none=True)
     return escape_line("  ".join(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()))

@@ -5,24 +5,30 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from temporalio.client import WorkflowHistory
+from temporalio.converter import DataConverter
+from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.workers.cli.commands.policy import Policies, TierName, parse_choice, parse_path, parse_source
-from holdfast.workers.cli.options import Address, Data, Json, format_example, open_holdfast, resolve_settings, run_async
+from holdfast.activities.policy.compare import RecordedCall, RulingDifference, compare_policies, describe_ruling
+from holdfast.activities.policy.load_policy import PolicySource, list_sources, load_policy
+from holdfast.activities.policy.policy import Policy, Ruling
+from holdfast.activities.policy.rules import Tier
+from holdfast.client.client import Holdfast
+from holdfast.config.settings import Settings
+from holdfast.domain.turn.turn_io import TURN_WORKFLOW
+from holdfast.errors import ServerUnavailable, TurnNotFound
+from holdfast.payloads.converter import build_converter
+from holdfast.workers.cli.open_client import open_holdfast, run_async
+from holdfast.workers.cli.options import Address, Data, Json, format_example
+from holdfast.workers.cli.policy_options import Policies, TierName, parse_choice, parse_path, parse_source
+from holdfast.workers.cli.resolve_settings import resolve_settings
 from holdfast.workers.exit_codes import FAILED, OK
+from holdfast.workers.lookup.recorded_calls import RecordedTurn, read_history, read_recorded_turn
+from holdfast.workers.runtime import log_setup
 from holdfast.workers.terminal.output import escape_line, print_json, print_note, print_text
-
-if TYPE_CHECKING:
-    from temporalio.client import WorkflowHistory
-    from temporalio.converter import DataConverter
-
-    from holdfast.activities.policy.compare import RecordedCall, RulingDifference
-    from holdfast.activities.policy.policy import Policy, Ruling
-    from holdfast.client.client import Holdfast
-    from holdfast.config.settings import Settings
-    from holdfast.workers.lookup.recorded_calls import RecordedTurn
 
 DEFAULT_TURNS = 100
 """Turns that are looked at when nobody says which."""
@@ -95,10 +101,6 @@ class _HistorySources:
 
     async def read_histories(self) -> AsyncIterator[tuple[WorkflowHistory, DataConverter]]:
         """Each history, with what reads its payloads."""
-        from holdfast.payloads.converter import build_converter
-        from holdfast.workers.lookup.recorded_calls import read_history
-        from holdfast.workers.runtime import log_setup
-
         log_setup.silence_logging()
         if self._files:
             converter = build_converter(self.settings)
@@ -111,11 +113,6 @@ class _HistorySources:
 
 
 async def _list_latest(holdfast: Holdfast, limit: int) -> list[str]:
-    from temporalio.service import RPCError
-
-    from holdfast.domain.turn.turn_io import TURN_WORKFLOW
-    from holdfast.errors import ServerUnavailable
-
     try:
         found = holdfast.client.list_workflows(f"WorkflowType = '{TURN_WORKFLOW}'", limit=limit)
         return [item.id async for item in found]
@@ -124,10 +121,6 @@ async def _list_latest(holdfast: Holdfast, limit: int) -> list[str]:
 
 
 async def _fetch_history(holdfast: Holdfast, turn: str) -> WorkflowHistory:
-    from temporalio.service import RPCError, RPCStatusCode
-
-    from holdfast.errors import ServerUnavailable, TurnNotFound
-
     try:
         return await holdfast.client.get_workflow_handle(turn).fetch_history()
     except RPCError as error:
@@ -139,9 +132,6 @@ async def _fetch_history(holdfast: Holdfast, turn: str) -> WorkflowHistory:
 def _load_policies(
     settings: Settings, file: str, tier: str, replace: bool, policies: list[str] | None
 ) -> tuple[Policy, Policy]:
-    from holdfast.activities.policy.load_policy import PolicySource, list_sources, load_policy
-    from holdfast.activities.policy.rules import Tier
-
     other = PolicySource(parse_path(file), Tier(parse_choice("tier", tier, ("workspace", "user", "admin"))))
     present = [*list_sources(settings), *(parse_source(text) for text in policies or ())]
     kept = [source for source in present if not (replace and source.tier is other.tier)]
@@ -149,9 +139,6 @@ def _load_policies(
 
 
 async def _compare_turns(sources: _HistorySources, before: Policy, after: Policy) -> _PolicyComparison:
-    from holdfast.activities.policy.compare import compare_policies
-    from holdfast.workers.lookup.recorded_calls import read_recorded_turn
-
     found, settings = _PolicyComparison(), sources.settings
     with _ProgressLine() as progress:
         async for history, converter in sources.read_histories():
@@ -196,8 +183,6 @@ class _PolicyComparison:
 
     def print_differences(self) -> None:
         """The first of them, and the numbers."""
-        from holdfast.activities.policy.compare import describe_ruling
-
         for one in self.differences[:SHOWN_LIMIT]:
             recorded = one.recorded
             print_text(escape_line(f"{recorded.turn} {recorded.call}  {recorded.title}"))

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from uuid import uuid4
 
 import typer
 
+from holdfast.client.client import Holdfast
+from holdfast.client.session import Session
+from holdfast.client.turn import Turn
+from holdfast.domain.conversation.messages import ModelChoice
 from holdfast.domain.modes import Confirming, Mode
-from holdfast.workers.cli.options import Address, Data, Json, format_example, open_holdfast, run_async
+from holdfast.domain.session.session_io import SessionInput
+from holdfast.domain.turn.turn_io import TurnInput, TurnLimits
+from holdfast.errors import BadInput
+from holdfast.util.text import drop_surrogates
+from holdfast.workers.cli.open_client import open_holdfast, run_async
+from holdfast.workers.cli.options import Address, Data, Json, format_example
 from holdfast.workers.cli.turn_options import (
+    NO_MODEL,
     Confirm,
     Fallbacks,
     InMode,
@@ -31,13 +41,10 @@ from holdfast.workers.cli.turn_options import (
     check_new_session,
     read_model_options,
 )
+from holdfast.workers.lookup.sessions import build_session, session_exists
+from holdfast.workers.terminal.input_files import read_text
+from holdfast.workers.terminal.live.run_once import SingleTurnRun
 from holdfast.workers.terminal.output import is_interactive
-
-if TYPE_CHECKING:
-    from holdfast.client.client import Holdfast
-    from holdfast.client.session import Session
-    from holdfast.client.turn import Turn
-    from holdfast.domain.conversation.messages import ModelChoice
 
 Prompt = Annotated[str, typer.Argument(metavar="PROMPT|-", help="What the user asks; - is stdin.")]
 OfSession = Annotated[
@@ -99,8 +106,6 @@ def run_once(
     input |= {"confirm": confirm, **build_tool_options(tool)}
 
     async def ask_once() -> int:
-        from holdfast.workers.terminal.live.run_once import SingleTurnRun
-
         holdfast = await open_holdfast(data, address)
         found: Session | None = None
         message: str | None = None
@@ -125,10 +130,6 @@ def run_once(
 
 
 def _read_prompt(prompt: str, script: str | None, instructions: str | None) -> str:
-    from holdfast.errors import BadInput
-    from holdfast.util.text import drop_surrogates
-    from holdfast.workers.terminal.input_files import read_text
-
     if [prompt, script, instructions].count("-") > 1:
         raise BadInput("standard input can be one of these: the prompt, the script or the instructions")
     said = read_text(prompt)
@@ -140,8 +141,6 @@ def _read_prompt(prompt: str, script: str | None, instructions: str | None) -> s
 
 
 async def _start_turn(holdfast: Holdfast, prompt: str, model: ModelChoice | None, input: dict[str, Any]) -> Turn:
-    from holdfast.domain.turn.turn_io import TurnInput
-
     return await holdfast.start(TurnInput(prompt=prompt, model=model).model_copy(update=input))
 
 
@@ -158,12 +157,6 @@ async def _start_in_session(
     ask: bool,
 ) -> tuple[Session, Turn]:
     """The turn that takes the message up, in a session that is there or is made."""
-    from holdfast.domain.session.session_io import SessionInput
-    from holdfast.domain.turn.turn_io import TurnInput, TurnLimits
-    from holdfast.errors import BadInput
-    from holdfast.workers.cli.turn_options import NO_MODEL
-    from holdfast.workers.lookup.sessions import build_session, session_exists
-
     session = build_session(holdfast, session_id)
     if await session_exists(holdfast, session):
         chosen.check_whole()

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
 
 import typer
 
-from holdfast.workers.cli.options import Address, Data, Json, format_example, open_holdfast, run_async
+from holdfast.client.client import Holdfast
+from holdfast.domain.session.session_io import SessionView
+from holdfast.domain.turn.views import ApprovalView
+from holdfast.errors import BadInput, HoldfastError
+from holdfast.workers.cli.open_client import open_holdfast, run_async
+from holdfast.workers.cli.options import Address, Data, Json, format_example
+from holdfast.workers.lookup.approvals import fetch_waiting
+from holdfast.workers.lookup.sessions import TAIL_MESSAGES, fetch_last_messages, fetch_sessions, get_session
+from holdfast.workers.terminal import grant_text, render, session_text
+from holdfast.workers.terminal.input_files import read_text
 from holdfast.workers.terminal.output import print_answer, print_json, print_note, print_table, print_text
-
-if TYPE_CHECKING:
-    from holdfast.client.client import Holdfast
-    from holdfast.domain.session.session_io import SessionView
-    from holdfast.domain.turn.views import ApprovalView
 
 sessions = typer.Typer(
     help="Sessions, which `holdfast chat` begins: list, show, send, interrupt, close; their standing answers.",
@@ -50,9 +55,6 @@ def list_sessions(limit: Limit = 50, json: Json = False, address: Address = None
     """List sessions, newest first."""
 
     async def print_sessions() -> None:
-        from holdfast.workers.lookup.sessions import fetch_sessions
-        from holdfast.workers.terminal import render
-
         found = await fetch_sessions(await open_holdfast(data, address), limit)
         if json:
             print_json({"sessions": found})
@@ -88,9 +90,6 @@ def show(
     """Show how a session stands, what waits in it, and what was said."""
 
     async def print_session() -> None:
-        from holdfast.workers.lookup.sessions import TAIL_MESSAGES, fetch_last_messages, get_session
-        from holdfast.workers.terminal import render, session_text
-
         holdfast = await open_holdfast(data, address)
         one = await get_session(holdfast, session)
         view = await one.fetch_view()
@@ -121,16 +120,11 @@ def send(
     data: Data = None,
 ) -> None:
     """Say something in a session; its next turn takes it up, or the one that runs."""
-    from holdfast.errors import BadInput
-    from holdfast.workers.terminal.input_files import read_text
-
     said = read_text(text).removesuffix("\n")
     if not said.strip():
         raise BadInput("the message is empty: what does the user say?")
 
     async def send_message() -> None:
-        from holdfast.workers.lookup.sessions import get_session
-
         one = await get_session(await open_holdfast(data, address), session)
         sent = await one.send(said, how=how, by=by)
         behind = f", after {sent.ahead} before it" if sent.ahead else ""
@@ -146,8 +140,6 @@ def interrupt(
     """Stop the turn that runs. Everything in it is answered, and the session goes on."""
 
     async def interrupt_turn() -> None:
-        from holdfast.workers.lookup.sessions import get_session
-
         await (await get_session(await open_holdfast(data, address), session)).interrupt(by=by)
         print_answer(json, f"Told the turn of session {session} to stop.", session=session, interrupted=True)
 
@@ -166,8 +158,6 @@ def close(
     """End a session: it takes nothing more, and ends when what was said is done."""
 
     async def close_session() -> None:
-        from holdfast.workers.lookup.sessions import get_session
-
         await (await get_session(await open_holdfast(data, address), session)).close(now=now, by=by)
         when = "now" if now else "when what was said is done"
         print_answer(json, f"Session {session} ends {when}.", session=session, now=now)
@@ -180,11 +170,6 @@ def grants(session: SessionId, json: Json = False, address: Address = None, data
     """List the answers that stand in a session."""
 
     async def print_grants() -> None:
-        from datetime import UTC, datetime
-
-        from holdfast.workers.lookup.sessions import get_session
-        from holdfast.workers.terminal import grant_text, render
-
         now = datetime.now(UTC)
         given = await (await get_session(await open_holdfast(data, address), session)).fetch_grants()
         if json:
@@ -209,8 +194,6 @@ def revoke(
     """Take an answer back that stands in a session."""
 
     async def revoke_grant() -> None:
-        from holdfast.workers.lookup.sessions import get_session
-
         one = await (await get_session(await open_holdfast(data, address), session)).revoke(grant, by)
         body = {"session": session, "grant": grant, "covers": one.covers}
         print_answer(json, f"{grant} of session {session}: revoked ({one.covers})", **body)
@@ -220,9 +203,6 @@ def revoke(
 
 async def _fetch_approvals(holdfast: Holdfast, view: SessionView) -> tuple[ApprovalView, ...]:
     """What waits for somebody in the turn that runs."""
-    from holdfast.errors import HoldfastError
-    from holdfast.workers.lookup.approvals import fetch_waiting
-
     if not view.turn or not view.pending:
         return ()
     try:

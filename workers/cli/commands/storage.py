@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from temporalio.api.common.v1 import Payload
+from temporalio.client import Client
+from temporalio.converter import StorageDriver, StorageDriverRetrieveContext, StorageDriverStoreContext
 
+from holdfast.config.settings import Settings
+from holdfast.errors import BadInput, HoldfastError
+from holdfast.payloads.bucket_store import BucketStorage, build_buckets, build_drivers
+from holdfast.payloads.file_store import forget_namespaces, list_namespaces
 from holdfast.workers.cli.commands.encryption import print_progress
-from holdfast.workers.cli.options import Address, Data, Json, format_example, parse_seconds, resolve_settings, run_async
+from holdfast.workers.cli.open_client import run_async
+from holdfast.workers.cli.options import Address, Data, Json, format_example, parse_seconds
+from holdfast.workers.cli.resolve_settings import resolve_settings
 from holdfast.workers.exit_codes import FAILED
+from holdfast.workers.runtime import log_setup
+from holdfast.workers.runtime.connect import connect
+from holdfast.workers.storage.referenced import NamespaceUsage, read_namespaces
+from holdfast.workers.storage.sweep import SweepPlan, SweepResult, read_clock, sweep_bucket, sweep_folders
 from holdfast.workers.terminal.output import escape_line, print_json, print_note, print_table, print_text
-
-if TYPE_CHECKING:
-    from temporalio.client import Client
-    from temporalio.converter import StorageDriver
-
-    from holdfast.config.settings import Settings
-    from holdfast.workers.storage.referenced import NamespaceUsage
-    from holdfast.workers.storage.sweep import SweepPlan, SweepResult
 
 LEAST_GRACE = 3_600
 storage = typer.Typer(
@@ -78,9 +83,6 @@ def check(data: Data = None, json: Json = False) -> None:
 
 
 async def _test_stores(settings: Settings) -> list[dict[str, Any]]:
-    from holdfast.payloads.bucket_store import build_drivers
-    from holdfast.workers.runtime import log_setup
-
     log_setup.silence_logging()
     return [
         {"store": driver.name(), "writes": place == 0, "problem": await _test_store(driver, writes=place == 0)}
@@ -89,12 +91,6 @@ async def _test_stores(settings: Settings) -> list[dict[str, Any]]:
 
 
 async def _test_store(driver: StorageDriver, *, writes: bool) -> str | None:
-    from temporalio.api.common.v1 import Payload
-    from temporalio.converter import StorageDriverRetrieveContext, StorageDriverStoreContext
-
-    from holdfast.errors import HoldfastError
-    from holdfast.payloads.bucket_store import BucketStorage
-
     sample = Payload(metadata={"encoding": b"binary/plain"}, data=b"holdfast storage check")
     try:
         if isinstance(driver, BucketStorage):
@@ -134,8 +130,6 @@ def sweep(
     A folder or a bucket may be shared by namespaces: name all of them with --also. One that servers share must not be
     swept: each of them would remove the others' payloads. Outputs are swept on the host where they are.
     """
-    from holdfast.errors import BadInput
-
     grace = DAY if grace is None else grace
     if grace < LEAST_GRACE:
         raise BadInput("--grace is at least an hour: a payload is stored before the event is written that names it")
@@ -174,12 +168,6 @@ class _SweepReport:
 
 
 async def _run_sweep(settings: Settings, address: str | None, options: _SweepOptions) -> _SweepReport:
-    from holdfast.payloads.file_store import forget_namespaces
-    from holdfast.workers.runtime import log_setup
-    from holdfast.workers.runtime.connect import connect
-    from holdfast.workers.storage.referenced import read_namespaces
-    from holdfast.workers.storage.sweep import SweepPlan, read_clock
-
     log_setup.silence_logging()
     lenient = settings.encryption.model_copy(update={"plain": "accept"})
     settings = replace(settings, encryption=lenient)
@@ -199,9 +187,6 @@ async def _run_sweep(settings: Settings, address: str | None, options: _SweepOpt
 
 
 async def _sweep_places(settings: Settings, names: list[str], plan: SweepPlan) -> list[SweepResult]:
-    from holdfast.payloads.bucket_store import build_buckets
-    from holdfast.workers.storage.sweep import sweep_bucket, sweep_folders
-
     return [
         *await sweep_folders(settings, plan),
         *[await sweep_bucket(buckets, names, plan) for buckets in build_buckets(settings)],
@@ -209,16 +194,12 @@ async def _sweep_places(settings: Settings, names: list[str], plan: SweepPlan) -
 
 
 def _build_client(client: Client, namespace: str) -> Client:
-    from temporalio.client import Client
-
     config = client.config(active_config=True)
     config["namespace"] = namespace
     return Client(**config)
 
 
 def _find_unknown_namespaces(settings: Settings, names: list[str]) -> list[str]:
-    from holdfast.payloads.file_store import list_namespaces
-
     known = {*list_namespaces(settings.data), *list_namespaces(settings.payloads_folder)}
     if not (others := sorted(known.difference(names))):
         return []

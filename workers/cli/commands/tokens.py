@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from holdfast.workers.cli.options import Data, Json, format_example, resolve_settings
+from holdfast.errors import BadInput
+from holdfast.util.durations import parse_duration
+from holdfast.workers.cli.options import Data, Json, format_example
+from holdfast.workers.cli.resolve_settings import resolve_settings
+from holdfast.workers.gateway import tokens as files
+from holdfast.workers.gateway.tokens import Token, TokenFile
+from holdfast.workers.terminal import render
 from holdfast.workers.terminal.output import escape_line, print_json, print_note, print_table, print_text
-
-if TYPE_CHECKING:
-    from holdfast.workers.gateway.tokens import Token, TokenFile
 
 tokens = typer.Typer(
     help="Tokens of the HTTP endpoint: create, list, revoke.",
@@ -41,12 +45,6 @@ def create(name: Name, role: Role = "approver", expires: Expires = None, json: J
     What its holder decides over HTTP is recorded under NAME. Which calls that name may decide on is for the rules and
     the approvers in the settings of the workers.
     """
-    from datetime import timedelta
-
-    from holdfast.errors import BadInput
-    from holdfast.util.durations import parse_duration
-    from holdfast.workers.gateway import tokens as files
-
     known = [one.value for one in files.Role]
     if role not in known:
         raise BadInput(f"--role {role!r} is not a role: it is {' or '.join(known)}")
@@ -94,27 +92,19 @@ def revoke(
 
 
 def _open_token_file(data: Path | None) -> TokenFile:
-    from holdfast.workers.gateway.tokens import TokenFile
-
     return TokenFile(resolve_settings(data).tokens_file)
 
 
 def _token_as_json(token: Token) -> dict[str, Any]:
-    from datetime import UTC, datetime
-
     told = token.model_dump(mode="json", exclude={"sha256"})
     return {**told, "expired": token.is_expired(datetime.now(UTC))}
 
 
 def _format_expiry(token: Token) -> str:
-    from datetime import UTC, datetime
-
     if token.expires is None:
         return "never"
     return f"{_format_moment(token.expires)}{' (expired)' if token.is_expired(datetime.now(UTC)) else ''}"
 
 
 def _format_moment(moment: Any) -> str:
-    from holdfast.workers.terminal import render
-
     return render.format_local_time(moment.isoformat())

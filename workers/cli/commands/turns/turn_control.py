@@ -7,7 +7,10 @@ from typing import Annotated
 import typer
 
 from holdfast.domain.modes import Mode
-from holdfast.workers.cli.options import Address, Data, Json, TurnId, format_example, open_holdfast, run_async
+from holdfast.errors import BadInput
+from holdfast.workers.cli.open_client import open_holdfast, run_async
+from holdfast.workers.cli.options import Address, Data, Json, TurnId, format_example
+from holdfast.workers.terminal.input_files import read_calls
 from holdfast.workers.terminal.output import print_answer
 
 REASON_LIMIT = 2_000
@@ -47,8 +50,6 @@ def cancel(
 
     A batch that is queued is taken back with `holdfast turn withdraw`.
     """
-    from holdfast.errors import BadInput
-
     if call is not None and batch is not None:
         raise BadInput("give --call or --batch, not both: a call is part of its batch")
     if reason is not None and call is None and batch is None:
@@ -101,8 +102,6 @@ def submit(
     data: Data = None,
 ) -> None:
     """Queue a further batch in a turn that has no model."""
-    from holdfast.workers.terminal.input_files import read_calls
-
     requests = read_calls(calls)
 
     async def submit_batch() -> None:
@@ -140,8 +139,6 @@ def finish(turn: TurnId, json: Json = False, address: Address = None, data: Data
 
 def check_words(**given: str | None) -> None:
     """BadInput for options that no turn takes: bytes that are no text, or too long a reason."""
-    from holdfast.errors import BadInput
-
     for name, value in given.items():
         if any("\ud800" <= character <= "\udfff" for character in value or ""):
             raise BadInput(f"--{name} is not UTF-8 text")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from holdfast.client.turn import Turn
+from holdfast.domain.calls.call import CallRequest
+from holdfast.domain.turn.update_bodies import AddCallsResult
+from holdfast.errors import BadInput, RequestRefused
 from holdfast.workers.cli.commands.turns.turn_control import check_words
-from holdfast.workers.cli.options import Address, Data, Json, TurnId, format_example, open_holdfast, run_async
+from holdfast.workers.cli.open_client import open_holdfast, run_async
+from holdfast.workers.cli.options import Address, Data, Json, TurnId, format_example
+from holdfast.workers.terminal.input_files import read_calls, read_text
 from holdfast.workers.terminal.output import print_answer
-
-if TYPE_CHECKING:
-    from holdfast.client.turn import Turn
-    from holdfast.domain.calls.call import CallRequest
-    from holdfast.domain.turn.update_bodies import AddCallsResult
+from holdfast.workers.terminal.render import format_call_count
 
 STREAM_LIMIT = 200
 MESSAGE_LIMIT = 1_000_000
@@ -71,9 +73,6 @@ def add(
     What is sent twice, with the same --at, counts once: repeat it when in doubt. Answers are delivered when the reply
     is complete; until you say so, more calls are waited for.
     """
-    from holdfast.errors import BadInput
-    from holdfast.workers.terminal.input_files import read_calls
-
     if calls is None and not complete:
         raise BadInput("nothing to add: give --calls FILE, or --complete when the reply is written")
     if reason is not None and attempt == 1:
@@ -108,8 +107,6 @@ async def _send_calls(
     reason: str | None,
 ) -> AddCallsResult:
     """Add them. What is refused says which option would have said what was meant."""
-    from holdfast.errors import RequestRefused
-
     hints = {
         "other_calls": f"--at says how many come before these; it was {at}",
         "calls_missing": "send those before them first, or say another --at",
@@ -125,8 +122,6 @@ async def _send_calls(
 
 
 def _format_added(turn: str, stream: str, added: AddCallsResult, complete: bool) -> str:
-    from holdfast.workers.terminal.render import format_call_count
-
     rest = "and is complete" if complete else f"so far; the next one comes with --at {added.calls}"
     return f"Batch {added.batch} of turn {turn}, {stream}, has {format_call_count(added.calls)} {rest}."
 
@@ -143,9 +138,6 @@ def interrupt(
 
     What has not begun never begins, and says why. `holdfast turn show` tells whether what runs is interruptible.
     """
-    from holdfast.errors import BadInput
-    from holdfast.workers.terminal.input_files import read_text
-
     said = read_text(message).removesuffix("\n")
     if not said.strip():
         raise BadInput("the message is empty: to stop everything without one, use `holdfast turn cancel`")

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from holdfast.client.client import Holdfast
+from holdfast.client.turn import Turn
+from holdfast.client.turn_reader import fetch_memo
+from holdfast.domain.content import exact
 from holdfast.domain.modes import Confirming, Mode
+from holdfast.domain.turn.turn_io import TurnInput
+from holdfast.domain.turn.views import TurnView
+from holdfast.errors import BadInput, NoWorker
 from holdfast.workers.cli.commands.turns import turn_control, turn_streams
-from holdfast.workers.cli.options import (
-    Address,
-    ApprovalDeadline,
-    Data,
-    Json,
-    TurnId,
-    format_example,
-    open_holdfast,
-    run_async,
-)
+from holdfast.workers.cli.open_client import open_holdfast, run_async
+from holdfast.workers.cli.options import Address, ApprovalDeadline, Data, Json, TurnId, format_example
 from holdfast.workers.cli.turn_options import (
     Confirm,
     Early,
@@ -43,6 +42,11 @@ from holdfast.workers.cli.turn_options import (
     read_model_options,
 )
 from holdfast.workers.exit_codes import FAILED, INTERRUPTED
+from holdfast.workers.terminal import approval_text, render, turn_text
+from holdfast.workers.terminal.follow_lines import fetch_turns, follow_json, follow_lines
+from holdfast.workers.terminal.input_files import read_calls
+from holdfast.workers.terminal.live.call_once import fetch_output
+from holdfast.workers.terminal.live.live_screen import follow_live
 from holdfast.workers.terminal.output import (
     is_interactive,
     print_answer,
@@ -51,12 +55,6 @@ from holdfast.workers.terminal.output import (
     print_table,
     print_text,
 )
-
-if TYPE_CHECKING:
-    from holdfast.client.client import Holdfast
-    from holdfast.client.turn import Turn
-    from holdfast.domain.turn.turn_io import TurnInput
-    from holdfast.domain.turn.views import TurnView
 
 turns = typer.Typer(
     help="Turns: start, watch, show, output, cancel, interrupt; change the mode; submit batches, add calls.",
@@ -163,8 +161,6 @@ def show(
     call = call if one is None else one
 
     async def show_turn() -> None:
-        from holdfast.workers.terminal import render, turn_text
-
         holdfast = await open_holdfast(data, address)
         found = holdfast.get_turn(turn)
         if call is None:
@@ -189,8 +185,6 @@ def watch(turn: TurnId, json: Json = False, address: Address = None, data: Data 
     """
 
     async def watch_turn() -> int:
-        from holdfast.workers.terminal.follow_lines import follow_json
-
         holdfast = await open_holdfast(data, address)
         found = holdfast.get_turn(turn)
         if json:
@@ -216,14 +210,10 @@ def output(
     """
 
     async def print_output() -> None:
-        from holdfast.workers.terminal.live.call_once import fetch_output
-
         found = await fetch_output((await open_holdfast(data, address)).get_turn(turn), call)
         if json:
             print_json({"turn": turn, "call": call, **found.model_dump(mode="json")})
         elif found.styled and sys.stdout.isatty():
-            from holdfast.workers.terminal import render
-
             render.build_console().print(render.render_output(found), soft_wrap=True)
         else:
             print_text(found.tail.removesuffix("\n"))
@@ -241,9 +231,6 @@ def list_turns(
     """List turns, newest first."""
 
     async def print_turns() -> None:
-        from holdfast.workers.terminal import render
-        from holdfast.workers.terminal.follow_lines import fetch_turns
-
         found = await fetch_turns(await open_holdfast(data, address), limit)
         if json:
             print_json({"turns": found})
@@ -268,10 +255,6 @@ def list_turns(
 def _read_input(
     calls: str | None, prompt: str | None, keep_open: bool, chosen: ModelWish, data: Path | None
 ) -> TurnInput:
-    from holdfast.domain.turn.turn_io import TurnInput
-    from holdfast.errors import BadInput
-    from holdfast.workers.terminal.input_files import read_calls
-
     if calls and chosen.is_given:
         raise BadInput("give --calls or a model, not both: a model decides itself which calls there are")
     if chosen.is_given and prompt is None:
@@ -289,19 +272,12 @@ def _read_input(
 
 
 def _print_started(turn_id: str, json: bool) -> None:
-    from holdfast.domain.content import exact
-    from holdfast.workers.terminal import render
-
     follow = f"Follow it: holdfast turn watch {render.quote_shell(turn_id)}    Decide: holdfast inbox"
     print_answer(json, f"Started turn {exact(turn_id)}.\n{follow}", turn=turn_id)
 
 
 async def _fetch_view(holdfast: Holdfast, turn: str, json: bool) -> TurnView:
     """How a turn stands. When no worker answers, what the server knows is shown before that is said."""
-    from holdfast.client.turn_reader import fetch_memo
-    from holdfast.errors import NoWorker
-    from holdfast.workers.terminal import approval_text, render
-
     try:
         return await holdfast.get_turn(turn).fetch_view()
     except NoWorker:
@@ -316,10 +292,6 @@ async def _fetch_view(holdfast: Holdfast, turn: str, json: bool) -> TurnView:
 
 async def _follow_to_end(holdfast: Holdfast, turn: Turn, json: bool) -> int:
     """Show the turn until it ends or the viewer leaves; 0 only if it completed."""
-    from holdfast.workers.terminal import render, turn_text
-    from holdfast.workers.terminal.follow_lines import follow_lines
-    from holdfast.workers.terminal.live.live_screen import follow_live
-
     if json:
         result = await turn.result()
         print_json({"turn": turn.id, "result": result.model_dump(mode="json")})
