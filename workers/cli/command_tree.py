@@ -18,9 +18,9 @@ from holdfast.workers.exit_codes import USAGE
 
 COMPLETION = ("--install-completion", "--show-completion")
 COMMANDS = {
-    "up": ("services", "Start the embedded server, a worker and the HTTP endpoint."),
-    "worker": ("serve_worker", "Run a worker: it validates and executes the calls of turns."),
-    "demo": ("services", "Show in a minute what Holdfast is for."),
+    "up": ("up", "Start the embedded server, a worker and the HTTP endpoint."),
+    "worker": ("worker", "Run a worker: it validates and executes the calls of turns."),
+    "demo": ("demo", "Show in a minute what Holdfast is for."),
     "chat": ("chat", "Talk with a model on the terminal."),
     "run": ("run", "Ask a model one question and print its answer."),
     "sessions": ("sessions", "Sessions: list, show, send, interrupt, close; their grants."),

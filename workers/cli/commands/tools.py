@@ -22,14 +22,12 @@ from holdfast.config.settings import Settings
 from holdfast.domain.calls.call import CallRequest
 from holdfast.domain.turn.turn_io import TurnInput
 from holdfast.errors import HoldfastError
-from holdfast.plugin.plugin import HoldfastPlugin
 from holdfast.util.mcp_names import build_tool_name
 from holdfast.util.suggestions import did_you_mean
 from holdfast.util.text import strip_controls
 from holdfast.workers.cli.open_client import open_holdfast, run_async
 from holdfast.workers.cli.options import Address, Data, Json, format_example
 from holdfast.workers.cli.resolve_settings import resolve_settings
-from holdfast.workers.mcp.progress import connect_with_progress
 from holdfast.workers.terminal import render
 from holdfast.workers.terminal.input_files import read_arguments
 from holdfast.workers.terminal.live.call_once import call_and_wait
@@ -144,6 +142,10 @@ def call_tool(
 
 
 def _load_registry(json: bool) -> Registry:
+    # Half a second, which completion and `tools call` do without.
+    from holdfast.plugin.plugin import HoldfastPlugin
+    from holdfast.workers.mcp.progress import connect_with_progress
+
     plugin = HoldfastPlugin(resolve_settings())
     registry = plugin.registry
     if plugin.servers.names:

@@ -1,4 +1,4 @@
-"""`holdfast up`, `worker`, `demo`: the commands that stay."""
+"""`holdfast up`: the embedded server, a worker and the HTTP endpoint."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from holdfast.payloads.keyring import load_keyring
 from holdfast.workers.cli.open_client import run_async
 from holdfast.workers.cli.options import Data, Json, Workspace, format_example
 from holdfast.workers.cli.resolve_settings import check_workspace, resolve_settings
-from holdfast.workers.demo.demo import run_demo
 from holdfast.workers.embedded.up import RunningServices, format_greeting, run_up
-from holdfast.workers.exit_codes import FAILED, OK
 from holdfast.workers.runtime import log_setup
 from holdfast.workers.terminal.output import print_json, print_note, print_text
 
@@ -22,9 +20,8 @@ Verbose = Annotated[bool, typer.Option("--verbose", help="Log everything, with t
 
 
 def register_commands(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add the command."""
     app.command(epilog=format_example("holdfast up --workspace ~/project", "holdfast up --no-worker"))(up)
-    app.command(epilog=format_example("holdfast demo"))(demo)
 
 
 def up(
@@ -77,17 +74,3 @@ def up(
             welcome=print_welcome,
         )
     )
-
-
-def demo(json: Json = False) -> None:
-    """Show what Holdfast is for, in a minute.
-
-    A turn of an assistant with real calls, in a temporary folder: approvals, workers killed with SIGKILL, and every
-    call answered once. Asks you for the approvals on a terminal, and gives them itself elsewhere. Leaves nothing. With
-    --json it tells its story on standard error and answers with what was promised and kept.
-    """
-    log_setup.silence_logging()
-    demo = run_async(run_demo(to_stderr=json))
-    if json:
-        print_json({"kept": demo.is_kept, "promises": [asdict(promise) for promise in demo.promises]})
-    raise typer.Exit(OK if demo.is_kept else FAILED)

@@ -1,0 +1,33 @@
+"""`holdfast demo`: a turn that survives killed workers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import typer
+
+from holdfast.workers.cli.open_client import run_async
+from holdfast.workers.cli.options import Json, format_example
+from holdfast.workers.demo.demo import run_demo
+from holdfast.workers.exit_codes import FAILED, OK
+from holdfast.workers.runtime import log_setup
+from holdfast.workers.terminal.output import print_json
+
+
+def register_commands(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(epilog=format_example("holdfast demo"))(demo)
+
+
+def demo(json: Json = False) -> None:
+    """Show what Holdfast is for, in a minute.
+
+    A turn of an assistant with real calls, in a temporary folder: approvals, workers killed with SIGKILL, and every
+    call answered once. Asks you for the approvals on a terminal, and gives them itself elsewhere. Leaves nothing. With
+    --json it tells its story on standard error and answers with what was promised and kept.
+    """
+    log_setup.silence_logging()
+    demo = run_async(run_demo(to_stderr=json))
+    if json:
+        print_json({"kept": demo.is_kept, "promises": [asdict(promise) for promise in demo.promises]})
+    raise typer.Exit(OK if demo.is_kept else FAILED)
