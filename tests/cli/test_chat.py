@@ -213,7 +213,7 @@ def test_an_approval_waits_for_whoever_comes_back_to_the_conversation(how: str, 
 def test_the_newest_open_session_is_resumed_and_without_one_there_is_nothing_to_go_on_with(empty: Home) -> None:
     with empty.up():
         with terminal(empty, "chat", "--resume") as child:
-            child.expect("no session is open: begin one with `holdfast chat`")
+            child.expect("no session is open: start one with `holdfast chat`")
             assert ended(child) == 1
         with terminal(empty, "chat", "--script", script(empty, "newest", {"text": "Hello."})) as child:
             child.expect("Session (session-[0-9a-f]+), model scripted")
@@ -419,7 +419,7 @@ def test_a_conversation_that_cannot_begin_says_why(options: list[str], code: int
 def test_without_a_terminal_there_is_no_conversation(empty: Home) -> None:
     done = empty.run("chat", stdin="Hello\n")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "a conversation needs a terminal: to ask one question, use `holdfast run`" in done.stderr
+    assert "a chat needs a terminal: to ask one question, use `holdfast run`" in done.stderr
 
 
 def test_what_a_delegated_task_asks_is_asked_in_the_same_conversation(home: Home) -> None:

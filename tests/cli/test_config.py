@@ -95,7 +95,7 @@ def test_a_file_that_is_merely_found_stops_what_would_run_it_until_it_is_trusted
     for arguments in (["inbox"], ["turn", "list"], ["approve", "a/b1c1/1"]):
         done = place.run(*arguments)
         assert done.returncode == 3, "they only talk to a server, and there is none"
-        assert done.stderr.startswith(f"Left out: {file} was found here and is not trusted")
+        assert done.stderr.startswith(f"Ignored the settings file: {file} was found here and is not trusted")
     assert place.run("--no-config", "inbox").returncode == 3
     assert place.run("--config", "holdfast.toml", "inbox").returncode == 3
 

@@ -62,7 +62,7 @@ def test_S46_everything_is_well_on_the_embedded_server(empty: Home) -> None:
         }
         assert wanted | {"ledger", "sandbox", "tools", "policy", "hooks", "mcp", "models", "gateway"} <= set(found)
         said = empty.run("doctor").stdout
-        assert said.rstrip().endswith("Everything is well.")
+        assert said.rstrip().endswith("No problems.")
         assert "\x1b" not in said, "nobody looks: no colours"
         before = sorted(empty.data.rglob("*"))
         looked(empty)
@@ -70,7 +70,9 @@ def test_S46_everything_is_well_on_the_embedded_server(empty: Home) -> None:
 
         code, found = looked(empty, HOLDFAST_TASK_QUEUE="nobody-is-here")
         assert code == 1
-        assert "no worker polls 'nobody-is-here': turns wait → start one: holdfast worker" in bad(found, "workers")
+        assert "no worker polls 'nobody-is-here': turns cannot go on → start one: holdfast worker" in bad(
+            found, "workers"
+        )
 
         code, found = looked(empty, HOLDFAST_BUILD="v7")
         assert (code, "no worker of version 'v7'" in bad(found, "versions")) == (1, True)

@@ -98,7 +98,7 @@ def test_S25_of_an_edit_the_whole_file_is_seen_with_the_change_applied(home: Hom
 def test_S25_a_text_that_is_left_as_it_was_is_not_sent(home: Home, tmp_path: Path, editor: Any) -> None:
     asked(home, "left-alone", call("shell", command="echo same"))
     with terminal(home, "modify", "left-alone/b1c1/1", VISUAL=editor("touch $1"), EDITOR="false") as child:
-        child.expect("nothing was changed, so nothing was sent")
+        child.expect("no change, so nothing was sent")
         assert ended(child) == 0
     assert edited(tmp_path).suffix == ".sh"
     assert home.json("turn", "show", "left-alone")["approvals"][0]["editing"] is None

@@ -53,9 +53,9 @@ def test_a_new_key_is_printed_and_is_one(place: Home) -> None:
 def test_what_keys_there_are_is_told_without_them(place: Home) -> None:
     done = place.run("--config", "mine.toml", "encryption", "check")
     assert done.returncode == 0, done.stderr
-    assert "new  written and read with  the variable HOLDFAST_NEW_KEY" in done.stdout
+    assert "new  encrypts and decrypts  the variable HOLDFAST_NEW_KEY" in done.stdout
     assert "old  read with              the file" in done.stdout
-    assert "What is not encrypted is accepted." in done.stdout
+    assert "Unencrypted payloads are accepted." in done.stdout
     found = json.loads(place.run("--config", "mine.toml", "encryption", "check", "--json").stdout)
     assert (found["encrypts"], found["writes"], found["plain"]) == (True, "new", "accept")
     assert [key["ok"] for key in found["keys"]] == [True, True]
@@ -163,7 +163,7 @@ def test_S42_what_nothing_needs_is_swept_by_the_command(encrypted: Home) -> None
     told = home.run("storage", "sweep")
     assert told.returncode == 0, told.stderr
     assert "could be removed" in told.stdout
-    assert "Nothing was removed: say --delete." in told.stderr
+    assert "Nothing was removed: add --delete." in told.stderr
     assert stray.exists()
 
     found = home.json("storage", "sweep", "--delete")

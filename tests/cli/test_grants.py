@@ -53,7 +53,7 @@ def test_S24_answers_of_all_turns_are_listed_and_revoked_and_what_has_not_begun_
     assert waiting(home, "listed/1") == ["listed/1/b1c2/2", "listed/1/b1c3/1"]
     assert waiting(home, "listed/2") == ["listed/2/b1c3/1"]
     assert home.json("grants", "--turn", "listed/1")["grants"] == []
-    assert home.run("grants", "--turn", "listed/1").stdout == "No standing answer is known here.\n"
+    assert home.run("grants", "--turn", "listed/1").stdout == "No grants.\n"
     for turn in ("listed/1", "listed/2"):
         home.json("deny", "--turn", turn)
 

@@ -140,7 +140,7 @@ def test_S39_tools_are_listed_by_the_servers_own_names_with_effect_and_whether_t
     assert long in "".join(line.split("  ")[0] for line in shown)  # wrapped, and whole
     assert max(map(len, shown)) <= 80
     (empty.folder / "shelf" / "tools.json").write_text(json.dumps([{**tools[0], "description": "Another."}]))
-    assert "look  read    yes, it has changed" in empty.run("mcp", "test", "shelf").stdout
+    assert "look  read    yes, it was changed" in empty.run("mcp", "test", "shelf").stdout
 
 
 def test_on_a_terminal_it_says_which_servers_it_waits_for_and_takes_that_back(empty: Home) -> None:
@@ -395,7 +395,7 @@ def test_S29_rules_on_servers_tools_are_explained_as_a_worker_would_take_them(em
     assert done.stdout.startswith("deny: by rule ")
     assert "'act' of the MCP server 't', which was never connected here: its effect is once." in done.stderr
     assert empty.run("mcp", "test", "t").returncode == 0
-    assert "as it was when it was last connected here" in empty.run(*explain, "t__act").stderr
+    assert "as of its last connection here" in empty.run(*explain, "t__act").stderr
     assert empty.run(*explain, "act", "--server", "t").stdout.startswith("deny: by rule ")
     assert empty.json(*explain, "s__act")["subject"]["effect"] == "read"
     unknown = empty.run(*explain, "act", "--server", "u")
@@ -436,7 +436,7 @@ def test_a_changed_tool_of_a_server_that_is_away_is_not_accepted(empty: Home) ->
     for command in (("changes",), ("accept", "down", "--yes")):
         done = empty.run("mcp", *command)
         assert done.returncode == 3
-        assert "down could not be looked at: it cannot be reached" in done.stderr
+        assert "down could not be reached: it cannot be reached" in done.stderr
 
 
 def test_S39_what_a_file_of_servers_would_run_is_shown_before_the_settings_are_trusted(empty: Home) -> None:

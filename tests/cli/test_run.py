@@ -51,7 +51,7 @@ def test_S27_a_turn_has_the_tools_that_were_named_and_no_other(home: Home) -> No
     assert "started with these tools: list_*, glob" in shown
     done = home.run("run", "Look", "--tool", "shell", "--session", "named-tools")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "--tool is for a session that begins: 'named-tools' is there" in done.stderr
+    assert "--tool is only for a new session: 'named-tools' exists" in done.stderr
     asked = home.run("run", "Look", "--confirm", "always", "--session", "named-tools")
     assert (asked.returncode, asked.stdout) == (0, "Done again.\n")
     [one, other] = home.json("sessions", "show", "named-tools", "--all")["messages"][-2]["responses"]
@@ -65,7 +65,7 @@ def test_S27_a_tool_that_there_is_not_ends_the_turn_with_what_may_have_been_mean
     assert "its list names tools that there are not: 'read_fil'. Did you mean \"read_file\"" in done.stderr
     done = home.run("run", "Look", "--script", file, "--tool", "read file")
     assert done.returncode == 2
-    assert "--tool takes the name of a tool, or a pattern as github__*" in done.stderr
+    assert "--tool takes the name of a tool, or a pattern such as github__*" in done.stderr
 
 
 def test_somebody_at_the_terminal_is_asked_when_that_is_wanted(home: Home) -> None:
@@ -187,7 +187,7 @@ def test_the_model_of_the_settings_file_answers_when_none_is_named(home: Home) -
         (["Hello", "--model", "a:"], "'a:' is no model"),
         (["Hello", "--model", "a:b", "--fallback", "c"], "'c' is no model"),
         (["Hello", "--model", "a:b", "--instructions", "@missing"], "no file is called 'missing'"),
-        (["Hello", "--model", "a:b", "--max-seconds", "0"], "is no time between a second and a year"),
+        (["Hello", "--model", "a:b", "--max-seconds", "0"], "is not a duration between a second and a year"),
         (["Hello", "--model", "a:b", "--timeout", "soon"], "must be a duration"),
         (["Hello", "--model", "a:b", "--max-steps", "0"], "'--max-steps': Input should be greater"),
     ],

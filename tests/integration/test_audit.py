@@ -371,7 +371,7 @@ async def test_S43_code_that_takes_another_path_is_told_where(engine: Engine, tm
     assert found.returncode == 1, found.stdout + found.stderr
     assert f"turn {turn.id}, run " in found.stdout
     assert "Nondeterminism" in found.stdout
-    assert "1 would take another path" in found.stdout
+    assert "1 would act differently" in found.stdout
 
 
 def _other_code(folder: Path) -> Path:

@@ -231,7 +231,7 @@ def test_without_a_grace_nothing_is_other_than_it_was() -> None:
     [
         (("--grace", "2d"), "--grace must be at most a day"),
         (("--grace", "soon"), "'soon' must be a duration"),
-        (("--health", "127.0.0.1"), "--health must be host:port, as in 127.0.0.1:8235"),
+        (("--health", "127.0.0.1"), "--health must be HOST:PORT, for example 127.0.0.1:8235"),
         (("--health", "a b:80"), "--health must be host:port"),
         (("--health", "127.0.0.1:99999"), "--health must be host:port"),
     ],

@@ -228,9 +228,7 @@ def test_S29_policy_explain_says_what_the_gate_would_do(empty: Home) -> None:
     (empty.workspace / "out").symlink_to("/etc/passwd")
     assert explained(empty, "read_file", {"path": "out"}, *with_rules)["foreseen"]["decision"] == "reject"
     text = empty.run("policy", "explain", "--tool", "shell", "--args", '{"command": "ls > f"}', *with_rules).stdout
-    assert text.startswith(
-        "ask: no rule: the tool asks for confirmation\n  the rules alone would say allow: by rule 'all'"
-    )
+    assert text.startswith("ask: no rule: the tool asks for confirmation\n  by the rules alone: allow: by rule 'all'")
 
 
 def test_S24_policy_explain_knows_the_answers_that_are_kept(empty: Home) -> None:
@@ -266,7 +264,7 @@ def test_S35_policy_explain_names_the_hooks_that_it_does_not_ask(empty: Home) ->
     empty.env["HOLDFAST_CONFIG"] = str(config)
     assert explained(empty, "shell", {"command": "ls"})["foreseen"]["hooks"] == ["a"]
     done = empty.run("policy", "explain", "--tool", "shell", "--args", '{"command": "ls"}')
-    assert "Hooks that are asked before it, and not here: a." in done.stdout
+    assert "Hooks that a worker runs first, and this command does not: a." in done.stdout
     assert not marker.exists()
 
 

@@ -20,13 +20,13 @@ T = TypeVar("T")
 
 
 def find_signer(settings: Settings) -> Signer | None:
-    """Who signs what this command decides: the key that HOLDFAST_KEY names, else that of the data folder."""
+    """The key that signs the decisions of this command: the one that HOLDFAST_KEY names, else the data folder's."""
     named = os.environ.get("HOLDFAST_KEY", "").strip()
     return load_signer(named, settings.approvers) if named else find_owner_signer(settings)
 
 
 async def open_holdfast(data: Path | None, address: str | None) -> Holdfast:
-    """A client for one command."""
+    """A connected client for one command."""
     log_setup.silence_logging()
     settings = resolve_client_settings(data)
     signer = find_signer(settings)

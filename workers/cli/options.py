@@ -19,11 +19,11 @@ EXIT_CODES = (
     "130 interrupted by Ctrl-C."
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Answer with JSON on standard output.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 Address = Annotated[
     str | None,
     typer.Option(
-        "--address", metavar="HOST:PORT", help="Temporal server; else Temporal's configuration, else `holdfast up`."
+        "--address", metavar="HOST:PORT", help="Temporal server; default: Temporal's configuration, else `holdfast up`."
     ),
 ]
 
@@ -36,7 +36,7 @@ def _parse_folder(value: str) -> Path:
 
 
 def parse_seconds(value: str) -> int:
-    """A time as people write it: 90s, 15m, 1h30m."""
+    """The seconds of a duration such as 90s, 15m or 1h30m."""
     try:
         return parse_duration(value)
     except ValueError as error:
@@ -59,7 +59,7 @@ Workspace = Annotated[
     typer.Option(
         "--workspace",
         metavar="FOLDER",
-        help="The folder the tools are confined to; else the current one.",
+        help="Folder that tools are confined to; default: the current one.",
         envvar="HOLDFAST_WORKSPACE",
         show_envvar=True,
         parser=_parse_folder,
@@ -70,20 +70,20 @@ ApprovalDeadline = Annotated[
     typer.Option(
         "--approval-deadline",
         metavar="1h30m",
-        help="How long an approval waits; what nobody answered by then is denied.",
+        help="How long a person has to decide; after that the call is denied.",
         parser=parse_seconds,
     ),
 ]
 Expires = Annotated[
     int | None,
-    typer.Option("--expires", metavar="1h30m", help="Counts so long: 90s, 15m, 1h30m, 7d.", parser=parse_seconds),
+    typer.Option("--expires", metavar="1h30m", help="How long it is valid: 90s, 15m, 1h30m, 7d.", parser=parse_seconds),
 ]
 Config = Annotated[
     str | None,
     typer.Option(
         "--config",
         metavar="FILE",
-        help="Settings file; else HOLDFAST_CONFIG, else ./holdfast.toml if it is trusted, else the one in ~/.config.",
+        help="Settings file; default: HOLDFAST_CONFIG, ./holdfast.toml if it is trusted, or the one in ~/.config.",
     ),
 ]
 NoConfig = Annotated[bool, typer.Option("--no-config", help="Read no settings file.")]
@@ -93,7 +93,7 @@ TurnId = Annotated[str, typer.Argument(metavar="TURN", help="The turn's id.")]
 
 @dataclass(frozen=True)
 class ConfigChoice:
-    """Which settings file the command line asks for. With a digest, only with exactly this content."""
+    """The settings file that the command line chose. With a digest, only with exactly this content."""
 
     file: Path | None = None
     none: bool = False
@@ -104,7 +104,7 @@ _CONFIG_CHOICE: ContextVar[ConfigChoice] = ContextVar("holdfast_config_choice")
 
 
 def choose_config(config: str | None, no_config: bool, digest: str | None) -> None:
-    """Remember the options that choose the settings file."""
+    """Store the options that choose the settings file."""
     if config is not None and no_config:
         raise typer.BadParameter("give --config or --no-config, not both")
     if config is not None and not config.strip():
@@ -113,7 +113,7 @@ def choose_config(config: str | None, no_config: bool, digest: str | None) -> No
 
 
 def chosen_config() -> ConfigChoice:
-    """The options about the settings file, which stand before the command's name."""
+    """The settings file that was chosen by options before the command's name."""
     return _CONFIG_CHOICE.get(ConfigChoice())
 
 

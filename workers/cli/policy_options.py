@@ -21,7 +21,7 @@ TierName = Annotated[str, typer.Option("--tier", metavar="TIER", help="workspace
 
 
 def parse_source(text: str) -> PolicySource:
-    """`TIER=FILE`, or a file of the user's."""
+    """Parse `TIER=FILE`; a file without a tier is of the tier `user`."""
     tier, mark, file = text.partition("=")
     if mark and tier in (Tier.WORKSPACE, Tier.USER, Tier.ADMIN):
         return PolicySource(parse_path(file), Tier(tier))
@@ -29,14 +29,14 @@ def parse_source(text: str) -> PolicySource:
 
 
 def parse_path(file: str) -> Path:
-    """A file that was named on the command line."""
+    """The absolute path of a file; BadParameter for an empty name."""
     if not file.strip():
         raise typer.BadParameter("the file's name is empty")
     return resolve_file(Path(file))
 
 
 def parse_choice(what: str, text: str, known: tuple[str, ...]) -> str:
-    """A word of a few; BadParameter for another."""
+    """The text if it is one of the `known` words; BadParameter otherwise."""
     if text not in known:
         hint = did_you_mean(text, known) or f"It is one of {', '.join(known)}."
         raise typer.BadParameter(f"no {what} is called {escape_line(text)!r}. {hint}")

@@ -38,27 +38,28 @@ def apply_options(usual: Settings, data: Path | None, workspace: Path | None) ->
 
 
 def resolve_client_settings(data: Path | None) -> Settings:
-    """Settings for a command that only talks to a server: it runs nothing that a file names, so it goes on without.
+    """Settings for a command that only talks to a server, and so may ignore a file that is not trusted.
 
-    Not without keys, if it has any: nothing could be read, and what is said here would be sent in the clear.
+    UntrustedFile if the file has encryption keys: without them nothing could be read, and messages would be sent in the
+    clear.
     """
     try:
         return resolve_settings(data)
     except UntrustedFile as error:
         if error.encrypts:
             raise
-        _note_once(f"Left out: {error}.")
+        _note_once(f"Ignored the settings file: {error}.")
         return apply_options(Settings(), data, None)
 
 
 @cache
 def _note_once(text: str) -> None:
-    """A command may load its settings more than once."""
+    """Print a note once, although a command may load its settings more than once."""
     print_note(text)
 
 
 def check_workspace(settings: Settings) -> None:
-    """BadInput when the workspace is not a folder, or contains or lies in what must be protected."""
+    """BadInput when the workspace is not a folder, or contains the data folder or a private key."""
     if not settings.workspace.is_dir():
         line = settings.file_lines.get("workspace")
         where = f"{settings.file}, line {line}: " if line else ""

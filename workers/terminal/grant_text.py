@@ -114,7 +114,7 @@ def render_grants(
             blocks += _render_block(
                 rule.name or "", _choose_verb(rule.decision == "allow"), describe_saved_grant(rule), rest
             )
-    return Group(*(blocks or [Text("No standing answer is known here.")]))
+    return Group(*(blocks or [Text("No grants.")]))
 
 
 def grant_as_json(name: str, grant: Grant, now: datetime) -> dict[str, Any]:

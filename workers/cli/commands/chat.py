@@ -40,10 +40,10 @@ from holdfast.workers.terminal import render
 from holdfast.workers.terminal.chat.chat import Chat
 from holdfast.workers.terminal.output import is_interactive
 
-SessionId = Annotated[str | None, typer.Option("--session", metavar="ID", help="The session; else a new one is made.")]
-Resume = Annotated[
-    bool, typer.Option("--resume", help="Go on with the session given by --session, or with the newest that is open.")
+SessionId = Annotated[
+    str | None, typer.Option("--session", metavar="ID", help="Id of the session; default: a new session.")
 ]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the session of --session, or the newest open one.")]
 
 
 def register_commands(app: typer.Typer) -> None:
@@ -83,7 +83,7 @@ def chat(
     schedule stay as they are.
     """
     if not is_interactive():
-        raise BadInput("a conversation needs a terminal: to ask one question, use `holdfast run`")
+        raise BadInput("a chat needs a terminal: to ask one question, use `holdfast run`")
     if "-" in (script, instructions):
         raise BadInput("standard input is what you type: give a file")
     chosen = read_model_options(model, fallback, script, instructions)
@@ -114,7 +114,7 @@ def chat(
 
 
 async def _open_session(holdfast: Holdfast, session_id: str | None, resume: bool) -> tuple[Session, bool]:
-    """The session that is meant, and whether it is there."""
+    """The session, and whether it exists."""
     if session_id is None:
         return (await get_newest_open(holdfast), True) if resume else (build_session(holdfast, None), False)
     found = build_session(holdfast, session_id)
@@ -125,6 +125,6 @@ async def _open_session(holdfast: Holdfast, session_id: str | None, resume: bool
 
 
 async def _configure_session(session: Session, model: ModelChoice | None, mode: Mode | None) -> None:
-    """What was said of a session that is there counts from its next turn on."""
+    """Set the model and the mode of an existing session from its next turn on."""
     if model or mode:
         await session.configure(model=model, mode=mode)

@@ -45,8 +45,8 @@ config = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-File = Annotated[str | None, typer.Argument(metavar="FILE", help="The file; else the one that would be used.")]
-FileHere = Annotated[str | None, typer.Argument(metavar="FILE", help="The file; else ./holdfast.toml.")]
+File = Annotated[str | None, typer.Argument(metavar="FILE", help="Settings file; default: the one that is used.")]
+FileHere = Annotated[str | None, typer.Argument(metavar="FILE", help="Settings file; default: ./holdfast.toml.")]
 
 
 def register_commands(app: typer.Typer) -> None:
@@ -56,7 +56,7 @@ def register_commands(app: typer.Typer) -> None:
 
 @config.command(epilog=format_example("holdfast config check", "holdfast config check ~/project/holdfast.toml --json"))
 def check(file: File = None, json: Json = False) -> None:
-    """Check the settings file: every problem, with its line."""
+    """Check the settings file: list every problem with its line."""
     source = _find_source(file)
     document = parse_configuration(read_content(source.file)) if source else None
     if json:
@@ -93,7 +93,7 @@ def show(json: Json = False, data: Data = None, workspace: Workspace = None) -> 
 
 @config.command(epilog=format_example("holdfast config path"))
 def path(json: Json = False) -> None:
-    """Print the path of the settings file that is used; nothing when there is none."""
+    """Print the path of the settings file that is used; nothing if there is none."""
     source = _find_source(None)
     if json:
         counts = source is not None and (source.origin != "folder" or is_trusted(read_content(source.file)))
@@ -108,13 +108,13 @@ def path(json: Json = False) -> None:
 @config.command(epilog=format_example("holdfast config trust", "holdfast config trust ~/project/holdfast.toml --yes"))
 def trust(
     file: FileHere = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask: for scripts.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     json: Json = False,
 ) -> None:
-    """Let a settings file count where it is found, as it is now.
+    """Trust a settings file in the current folder, with its present content.
 
-    Shows what it runs and sets, and asks. A file in the current folder may be anybody's work, a model's too; it counts
-    only with exactly the content that was trusted, and so do the policy files, scripts and modules that it names.
+    Shows what the file runs and sets, and asks. Anybody, a model too, may have written a file in the current folder: it
+    is used only with exactly the content that was trusted, and so are the policy files, scripts and modules it names.
     """
     document = parse_configuration(read_content(_locate_file(file)))
     found = document.get_value()
@@ -124,7 +124,7 @@ def trust(
         named = [("trusted with it" if digest else "missing", escape_line(file)) for file, digest in files]
         _print_outline(found, named)
     if not yes and (json or not is_interactive()):
-        raise BadInput("nobody is there to ask: look at the file, then say --yes")
+        raise BadInput("there is no terminal to ask on: read the file, then give --yes")
     if not yes and not typer.confirm("Trust it?"):
         print_note("Not trusted.")
         raise typer.Exit(FAILED)
@@ -134,14 +134,14 @@ def trust(
 
 @config.command(epilog=format_example("holdfast config distrust"))
 def distrust(file: FileHere = None, json: Json = False) -> None:
-    """Let a settings file no longer count where it is found."""
+    """Trust a settings file in the current folder no longer."""
     known = _locate_file(file)
     removed = records.distrust_file(known)
     _print_trust(json, known, False, f"{escape_line(known)}: {'no longer' if removed else 'was not'} trusted.")
 
 
 def _find_source(file: str | None) -> SettingsSource | None:
-    """The file that is meant: named here, before the command, or found."""
+    """The settings file: the argument, else the one of --config, else the one that is found."""
     choice = chosen_config()
     if choice.none and not file:
         return None
@@ -159,7 +159,7 @@ def _parse_path(file: str) -> Path:
 
 
 def _warn_untrusted(source: SettingsSource, document: Document[Configuration]) -> bool:
-    """A file that was found and is not trusted is said to be so, beside the answer."""
+    """Print a note if the file was found and is not trusted; whether that is so."""
     if source.origin != "folder" or document.content.problem or is_trusted(document.content):
         return False
     print_note(f"{escape_line(source.file)} {explain_untrusted(document.content)}")
@@ -175,7 +175,7 @@ def _describe_origin(settings: Settings, name: str, origin: str) -> str:
 
 
 def _render_value(value: Any) -> Text:
-    """A value in one line, with every character of it."""
+    """A value in one line, uncut."""
     return Text(escape_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)))
 
 

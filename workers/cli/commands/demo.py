@@ -20,11 +20,11 @@ def register_commands(app: typer.Typer) -> None:
 
 
 def demo(json: Json = False) -> None:
-    """Show what Holdfast is for, in a minute.
+    """Show in a minute what Holdfast is for.
 
-    A turn of an assistant with real calls, in a temporary folder: approvals, workers killed with SIGKILL, and every
-    call answered once. Asks you for the approvals on a terminal, and gives them itself elsewhere. Leaves nothing. With
-    --json it tells its story on standard error and answers with what was promised and kept.
+    Runs a turn of an assistant with real calls, in a temporary folder: approvals, workers killed with SIGKILL, and
+    every call answered once. On a terminal it asks you for the approvals, elsewhere it gives them itself. It leaves
+    nothing behind. With --json it prints the story on standard error, and on standard output which promises were kept.
     """
     log_setup.silence_logging()
     demo = run_async(run_demo(to_stderr=json))

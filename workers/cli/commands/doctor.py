@@ -1,4 +1,4 @@
-"""`holdfast doctor`: everything that a worker stands on, looked at; and what to do about what is not well."""
+"""`holdfast doctor`: checks of everything that a worker depends on, each with what to do about a problem."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.workers.exit_codes import FAILED, OK, UNREACHABLE
 from holdfast.workers.runtime import log_setup
 from holdfast.workers.terminal.output import print_json
 
-Offline = Annotated[bool, typer.Option("--offline", help="Look at this machine alone, and ask no server.")]
+Offline = Annotated[bool, typer.Option("--offline", help="Check this machine only, and connect to no server.")]
 
 
 def register_commands(app: typer.Typer) -> None:
@@ -36,11 +36,12 @@ def doctor(
     workspace: Workspace = None,
     json: Json = False,
 ) -> None:
-    """Look at everything that workers stand on here, and say what is not well and what to do about it.
+    """Check everything that workers here depend on, and say what to do about each problem.
 
-    The server, its namespace, search attributes and clock, workers and their versions, what waits; and on this machine
-    the disk, the ledger, the sandbox, tools, rules, MCP servers and keys. It changes nothing and tells no secret.
-    The exit code is 0 without problems (there may be warnings), 1 with some, 3 when the server cannot be reached.
+    The server, its namespace, search attributes and clock, workers and their versions, calls that wait for a worker;
+    and on this machine the disk, the ledger, the sandbox, tools, rules, MCP servers and keys. It changes nothing and
+    prints no secret. The exit code is 0 without problems (there may be warnings), 1 with problems, 3 when the server
+    cannot be reached.
     """
     log_setup.silence_logging()
     settings, about = _load_settings(data, workspace)
@@ -55,11 +56,15 @@ def doctor(
 
 
 def _load_settings(data: Path | None, workspace: Path | None) -> tuple[Settings, Report]:
-    """The settings, or those without a file when that cannot be gone by; and what there is to say of it."""
+    """The settings, without the file when it is invalid; and a report about the file."""
     try:
         settings = resolve_settings(data, workspace)
     except BadInput as error:
-        found = problem(f"{error}; the rest is looked at without it", "correct it; `holdfast config check` tells more")
+        found = problem(
+            f"{error}; the other checks ignore it", "correct it; `holdfast config check` lists every problem"
+        )
         return apply_options(Settings(), data, workspace), Report("settings", (found,))
-    where = f"{settings.file} is read" if settings.file else "no settings file: the environment and the defaults count"
+    where = (
+        f"{settings.file} is read" if settings.file else "no settings file: the environment and the defaults are used"
+    )
     return settings, Report("settings", (ok(where),))

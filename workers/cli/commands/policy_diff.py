@@ -1,4 +1,4 @@
-"""`holdfast policy diff`: which calls of recorded turns another policy would decide differently."""
+"""`holdfast policy diff`: the calls of recorded turns that another policy would decide differently."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from holdfast.workers.runtime import log_setup
 from holdfast.workers.terminal.output import escape_line, print_json, print_note, print_text
 
 DEFAULT_TURNS = 100
-"""Turns that are looked at when nobody says which."""
+"""Turns that are compared by default."""
 SHOWN_LIMIT = 200
-"""Differences that are told in text; JSON has them all."""
+"""Most differences that are printed as text; JSON has them all."""
 
 
 def register_commands(group: typer.Typer) -> None:
@@ -50,23 +50,29 @@ def diff(
     file: Annotated[str, typer.Option("--with", metavar="FILE", help="The policy file to try.")],
     tier: TierName = "user",
     replace: Annotated[
-        bool, typer.Option("--replace", help="Instead of the present files of that tier, not beside them.")
+        bool, typer.Option("--replace", help="Replace the present files of that tier; default: add the file to them.")
     ] = False,
-    turns: Annotated[list[str] | None, typer.Option("--turn", metavar="TURN", help="A turn; may be repeated.")] = None,
+    turns: Annotated[
+        list[str] | None, typer.Option("--turn", metavar="TURN", help="Compare this turn. May be repeated.")
+    ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, max=10_000, help=f"The latest turns, {DEFAULT_TURNS} when left out.")
+        int | None,
+        typer.Option(
+            "--limit", min=1, max=10_000, help=f"Compare this many of the latest turns; default: {DEFAULT_TURNS}."
+        ),
     ] = None,
     histories: Annotated[
-        list[str] | None, typer.Option("--history", metavar="FILE", help="An exported history; may be repeated.")
+        list[str] | None,
+        typer.Option("--history", metavar="FILE", help="Compare an exported history. May be repeated."),
     ] = None,
     policies: Policies = None,
     json: Json = False,
     address: Address = None,
     data: Data = None,
 ) -> None:
-    """Tell which calls of recorded turns would be decided differently with another policy file.
+    """List the calls of recorded turns that would be decided differently with another policy file.
 
-    The exit code is 0 when none would, and 1 when some would.
+    The exit code is 0 when there is none, and 1 when there are some.
     """
     if sum(map(bool, (turns, limit, histories))) > 1:
         raise typer.BadParameter("give --turn, --limit or --history, not several of them")
@@ -134,8 +140,8 @@ def _load_policies(
 ) -> tuple[Policy, Policy]:
     other = PolicySource(parse_path(file), Tier(parse_choice("tier", tier, ("workspace", "user", "admin"))))
     present = [*list_sources(settings), *(parse_source(text) for text in policies or ())]
-    kept = [source for source in present if not (replace and source.tier is other.tier)]
-    return load_policy(present), load_policy([*kept, other])
+    others = [source for source in present if not (replace and source.tier is other.tier)]
+    return load_policy(present), load_policy([*others, other])
 
 
 async def _compare_turns(sources: _HistorySources, before: Policy, after: Policy) -> _PolicyComparison:
@@ -152,7 +158,7 @@ async def _compare_turns(sources: _HistorySources, before: Policy, after: Policy
 
 
 class _PolicyComparison:
-    """What came of it."""
+    """The differences that were found, and how many turns and calls were compared."""
 
     def __init__(self) -> None:
         self.turns = self.calls = self.unreadable = 0
@@ -165,7 +171,7 @@ class _PolicyComparison:
         self.unreadable += turn.unreadable
 
     def as_json(self) -> dict[str, Any]:
-        """All of it."""
+        """The comparison as JSON."""
         return {
             "same": not self.differences,
             "turns": self.turns,
@@ -182,7 +188,7 @@ class _PolicyComparison:
         }
 
     def print_differences(self) -> None:
-        """The first of them, and the numbers."""
+        """Print the first differences, and the numbers."""
         for one in self.differences[:SHOWN_LIMIT]:
             recorded = one.recorded
             print_text(escape_line(f"{recorded.turn} {recorded.call}  {recorded.title}"))
@@ -193,7 +199,7 @@ class _PolicyComparison:
         print_text(f"{len(self.differences):,} of {of} would be decided differently.")
         if self.unreadable:
             print_note(
-                f"{self.unreadable:,} parts of histories could not be read: their payloads are not in this data folder."
+                f"{self.unreadable:,} payloads of histories could not be read: they are not in this data folder."
             )
 
 
@@ -216,7 +222,7 @@ def _ruling_as_json(ruling: Ruling | None) -> dict[str, Any] | None:
 
 
 class _ProgressLine:
-    """One line on a terminal's standard error, gone at the end."""
+    """A status line on standard error until the end of the block, if that is a terminal."""
 
     def __init__(self) -> None:
         self._shown = sys.stderr.isatty()

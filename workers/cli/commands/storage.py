@@ -1,4 +1,4 @@
-"""`holdfast storage …`: try where payloads are kept, and remove what no history needs any more."""
+"""`holdfast storage …`: test the stores of payloads, and remove what no history needs any more."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from holdfast.workers.terminal.output import escape_line, print_json, print_note
 
 LEAST_GRACE = 3_600
 storage = typer.Typer(
-    help="Payloads and outputs that are kept outside the histories: check, sweep.",
+    help="Payloads and outputs that are stored outside the histories: check, sweep.",
     epilog=format_example("holdfast storage check", "holdfast storage sweep"),
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -36,27 +36,29 @@ storage = typer.Typer(
 DAY = 86_400
 Grace = Annotated[
     int | None,
-    typer.Option("--grace", metavar="1d", help="What is younger stays: 1h, 36h, 7d; else a day.", parser=parse_seconds),
+    typer.Option(
+        "--grace", metavar="1d", help="Keep files newer than this: 1h, 36h, 7d; default: 1d.", parser=parse_seconds
+    ),
 ]
-Delete = Annotated[bool, typer.Option("--delete", help="Remove it; else only say what would be removed.")]
+Delete = Annotated[bool, typer.Option("--delete", help="Remove the files; default: only print what would be removed.")]
 Also = Annotated[
     list[str] | None,
     typer.Option(
-        "--also", metavar="NAMESPACE", help="Another namespace whose payloads are kept here. May be repeated."
+        "--also", metavar="NAMESPACE", help="Another namespace whose payloads are stored here. May be repeated."
     ),
 ]
 Ignore = Annotated[
     bool,
     typer.Option(
         "--ignore-unreadable",
-        help="Go on though something cannot be read, as a forged reference; of a lost key with --all too.",
+        help="Continue despite unreadable references; together with --all also despite a lost key.",
     ),
 ]
 Forget = Annotated[
     list[str] | None,
-    typer.Option("--forget", metavar="NAMESPACE", help="One that is gone for good: nobody asks for it any more."),
+    typer.Option("--forget", metavar="NAMESPACE", help="Namespace that was deleted. May be repeated."),
 ]
-All = Annotated[bool, typer.Option("--all", help="Even if nothing at all that is kept here is needed by anybody.")]
+All = Annotated[bool, typer.Option("--all", help="Allow removing every payload.")]
 
 
 def register_commands(app: typer.Typer) -> None:
@@ -66,7 +68,7 @@ def register_commands(app: typer.Typer) -> None:
 
 @storage.command(epilog=format_example("holdfast storage check", "holdfast storage check --json"))
 def check(data: Data = None, json: Json = False) -> None:
-    """Try every store that the settings name: write a payload to the one that is written to, and read from all.
+    """Test every store of the settings: write a payload to the store in use, and reach all of them.
 
     The exit code is 1 when one of them does not work.
     """
@@ -101,7 +103,7 @@ async def _test_store(driver: StorageDriver, *, writes: bool) -> str | None:
         [found] = await driver.retrieve(StorageDriverRetrieveContext(), claims)
     except (HoldfastError, OSError) as error:
         return str(error)
-    return None if found == sample else "what was written does not come back"
+    return None if found == sample else "reading returned other data than was written"
 
 
 @storage.command(
@@ -122,17 +124,19 @@ def sweep(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Remove stored payloads and whole outputs that nothing on the server needs any more. Without --delete, say which.
+    """Remove stored payloads and whole outputs that nothing on the server needs. Without --delete, only count them.
 
-    Every history that the server still has is read, open and closed, and what they refer to stays, and whatever is
-    younger than --grace. Turns may run meanwhile, here and elsewhere. When anything cannot be read nothing is removed.
+    Every open and closed history on the server is read; what it refers to is kept, and everything newer than --grace.
+    Turns may run meanwhile, here and elsewhere. If anything cannot be read, nothing is removed.
 
-    A folder or a bucket may be shared by namespaces: name all of them with --also. One that servers share must not be
-    swept: each of them would remove the others' payloads. Outputs are swept on the host where they are.
+    Several namespaces may share a folder or a bucket: name all of them with --also. A folder or bucket that several
+    servers share must not be swept: each would remove the payloads of the others. Outputs are swept on their host.
     """
     grace = DAY if grace is None else grace
     if grace < LEAST_GRACE:
-        raise BadInput("--grace is at least an hour: a payload is stored before the event is written that names it")
+        raise BadInput(
+            "--grace must be at least an hour: a payload is stored before the event that refers to it is written"
+        )
     asked = _SweepOptions(
         delete, float(grace), tuple(also or ()), ignore_unreadable, everything, json, tuple(forget or ())
     )
@@ -158,7 +162,7 @@ class _SweepOptions:
 
 @dataclass(frozen=True)
 class _SweepReport:
-    """What a sweep did, or would do; and why it did nothing, if it was to."""
+    """What a sweep removed or would remove, and why it refused to."""
 
     deleted: bool
     runs: int
@@ -205,13 +209,13 @@ def _find_unknown_namespaces(settings: Settings, names: list[str]) -> list[str]:
         return []
     options = " ".join(f"--also {shlex.quote(name)}" for name in others)
     return [
-        f"what is kept here is used for other namespaces too: look at all of them with {options}; "
-        "one that is gone for good is left out with --forget NAMESPACE"
+        f"other namespaces store payloads here too: add {options}; for a namespace that was deleted, add --forget "
+        "NAMESPACE"
     ]
 
 
 def _list_objections(reached: NamespaceUsage, places: list[SweepResult], options: _SweepOptions) -> list[str]:
-    """Why nothing should be removed."""
+    """The reasons not to remove anything."""
     found = [] if options.ignore_unreadable else list(reached.troubles)
     if not (options.ignore_unreadable and options.everything):
         found += reached.locked
@@ -221,19 +225,19 @@ def _list_objections(reached: NamespaceUsage, places: list[SweepResult], options
     for place in places:
         if place.is_strange and not (needed and place.place.endswith("outputs")):
             found.append(
-                f"nothing that is kept in {place.place} is needed by anything on this server: is it another server's? "
-                "If it is not, say --all"
+                f"nothing on this server needs anything in {place.place}: does it belong to another server? "
+                "If not, add --all"
             )
     return found
 
 
 def _print_report(report: _SweepReport) -> None:
-    print_text(escape_line(f"{report.runs:,} runs of workflows read, in {', '.join(report.namespaces)}."))
+    print_text(escape_line(f"Read {report.runs:,} workflow runs of {', '.join(report.namespaces)}."))
     word = "removed" if report.deleted else "could be removed"
     for place in report.places:
         print_text(
             escape_line(
-                f"{place.place}: {place.needed:,} needed, {place.young:,} young, "
+                f"{place.place}: {place.needed:,} needed, {place.young:,} newer than --grace, "
                 f"{place.removed:,} {word} ({_format_size(place.removed_bytes)})"
             )
         )
@@ -242,11 +246,11 @@ def _print_report(report: _SweepReport) -> None:
     for reason in report.refused[:20]:
         print_note(escape_line(f"holdfast: {reason}"))
     if len(report.refused) > 20:
-        print_note(f"holdfast: and {len(report.refused) - 20:,} more; --json tells all")
+        print_note(f"holdfast: and {len(report.refused) - 20:,} more (--json lists all)")
     if report.refused:
-        print_note("holdfast: nothing is removed as long as this is so")
+        print_note("holdfast: not removed: fix the problems above")
     elif not report.deleted and any(place.removed for place in report.places):
-        print_note("Nothing was removed: say --delete.")
+        print_note("Nothing was removed: add --delete.")
 
 
 def _format_size(count: int) -> str:

@@ -1,7 +1,7 @@
 """`holdfast tools`: the tools of a worker with these settings.
 
-For a shell that completes them: those that are built in, and those that servers of the settings had when they were last
-met on this host. Tools of modules, packages and discovery commands are known only to who runs them.
+A shell completes the names of built-in tools, and of those that configured servers had at their last connection on this
+host. Tools of modules, packages and discovery commands are not completed: listing them would run code.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ tools = typer.Typer(
 
 
 def _complete_names(incomplete: str) -> list[str]:
-    """Names that could be meant, for a shell. It is quick, runs nothing, and whatever is wrong it says nothing."""
+    """Complete the names of tools for a shell, without running anything; nothing on any error."""
     with suppress(Exception):
         return [name for name in list_known_tools(resolve_settings()) if name.startswith(incomplete)]
     return []
 
 
-ToolName = Annotated[str, typer.Argument(metavar="TOOL", help="The tool's name.", autocompletion=_complete_names)]
+ToolName = Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.", autocompletion=_complete_names)]
 
 
 def register_commands(app: typer.Typer) -> None:
@@ -65,7 +65,7 @@ def list_by_default(context: typer.Context, json: Json = False) -> None:
 
 @tools.command("list", epilog=format_example("holdfast tools list --json"))
 def list_tools(json: Json = False) -> None:
-    """List them, with where each comes from and what repeating it does; then what could not be loaded, and why."""
+    """List the tools with their source and effect; then what could not be loaded, and why."""
     registry = _load_registry(json)
     if json:
         print_json(
@@ -92,7 +92,7 @@ def list_tools(json: Json = False) -> None:
 
 @tools.command("show", epilog=format_example("holdfast tools show shell", "holdfast tools show shell --json"))
 def show_tool(name: ToolName, json: Json = False) -> None:
-    """Show one: what it does, what repeating it does, its parameters."""
+    """Show one tool: its description, its effect and its parameters."""
     entry = _get_entry(_load_registry(json), name)
     if json:
         print_json(_entry_as_json(entry))
@@ -116,18 +116,16 @@ def show_tool(name: ToolName, json: Json = False) -> None:
 )
 def call_tool(
     name: ToolName,
-    args: Annotated[
-        str, typer.Option("--args", metavar="JSON|-", help="Its arguments; - reads standard input.")
-    ] = "{}",
-    id: Annotated[str | None, typer.Option("--id", help="The turn's id; else one is made.")] = None,
+    args: Annotated[str, typer.Option("--args", metavar="JSON|-", help="Arguments of the call; - is stdin.")] = "{}",
+    id: Annotated[str | None, typer.Option("--id", help="Id of the turn; default: a new id.")] = None,
     json: Json = False,
     address: Address = None,
     data: Data = None,
 ) -> None:
-    """Call one tool: a turn of a single call, durable and approved like any other.
+    """Call one tool: a turn with a single call, durable, and approved like any other.
 
-    Waits for the answer and prints what a model would read. On a terminal it asks you when the call needs approval;
-    elsewhere it waits for `holdfast approve`. The exit code is 0 only for a success.
+    Waits for the result and prints what a model would read. On a terminal it asks you when the call needs approval;
+    elsewhere it waits for `holdfast approve`. The exit code is 0 only if the call succeeds.
     """
     arguments = read_arguments(args)
 
@@ -166,7 +164,7 @@ def _entry_as_json(entry: RegisteredTool) -> dict[str, Any]:
 
 
 def _format_parameters(schema: dict[str, Any]) -> list[str]:
-    """One line per parameter: what it is called, what it is, whether it must be there."""
+    """One line for each parameter: its name, description and type, and whether it is required."""
     properties, required = schema.get("properties"), schema.get("required")
     needed = required if isinstance(required, list) else []
     known = properties.items() if isinstance(properties, dict) else ()
@@ -192,12 +190,16 @@ def _describe_traits(entry: RegisteredTool) -> list[str]:
     known = [f"Effect {about.effect}: {format_line(about.because)}."] if about else []
     known += [f"The server's hints: {format_line(', '.join(about.hints), 500)}."] if about and about.hints else []
     lines = [f"Runs on task queue {traits.task_queue}."] if traits.task_queue else []
-    lines += ["Its error cancels the calls beside it, where a turn says so."] if traits.aborts_siblings else []
+    lines += (
+        ["If it fails, the other calls of its batch are cancelled, unless the turn isolates failures."]
+        if traits.aborts_siblings
+        else []
+    )
     return [*known, *lines]
 
 
 def list_known_tools(settings: Settings) -> list[str]:
-    """Their names, sorted."""
+    """The sorted names of the built-in tools, and of those that servers had at their last connection."""
     return sorted({*BUILT_IN, *_list_server_tools(settings)} - set(settings.tools.disable))
 
 

@@ -27,23 +27,28 @@ def register_commands(app: typer.Typer) -> None:
 def up(
     data: Data = None,
     workspace: Workspace = None,
-    port: Annotated[int | None, typer.Option(help="Server port; else 7233, or a free one.", min=0, max=65535)] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port of the server; default: 7233, or a free one.", min=0, max=65535)
+    ] = None,
     worker: Annotated[
-        bool, typer.Option("--worker/--no-worker", help="A worker; without it, one of your own takes the turns.")
+        bool, typer.Option("--worker/--no-worker", help="Start a worker; without it, a worker of yours runs the turns.")
     ] = True,
     gateway: Annotated[
-        bool, typer.Option("--gateway/--no-gateway", help="The HTTP endpoint (docs/reference/http.md).")
+        bool, typer.Option("--gateway/--no-gateway", help="Start the HTTP endpoint (docs/reference/http.md).")
     ] = True,
     gateway_port: Annotated[
-        int | None, typer.Option(help="Its port; else the settings, else 8234, or a free one.", min=0, max=65535)
+        int | None,
+        typer.Option(
+            help="Port of the HTTP endpoint; default: the settings, else 8234, or a free one.", min=0, max=65535
+        ),
     ] = None,
     verbose: Verbose = False,
     json: Json = False,
 ) -> None:
     """Start the embedded server, a worker and the HTTP endpoint.
 
-    Ctrl-C stops all of them; the next `up` on the same data folder goes on where this one stopped. With --json, one
-    document that says where everything is, once it is there.
+    Ctrl-C stops all of them; the next `up` on the same data folder continues where this one stopped. With --json, one
+    document with the addresses and processes is printed once everything is ready.
     """
     settings = resolve_settings(data, workspace)
     log_setup.configure_logging(settings.telemetry, verbose=verbose)

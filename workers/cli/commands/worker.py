@@ -33,12 +33,12 @@ Grace = Annotated[
     typer.Option(
         "--grace",
         metavar="10m",
-        help="At its end, what running calls get to finish; else 5 seconds.",
+        help="How long running calls may take to finish after SIGTERM; default: 5s.",
         parser=parse_seconds,
     ),
 ]
 HealthAt = Annotated[
-    str | None, typer.Option("--health", metavar="HOST:PORT", help="Answer probes there: /live and /ready.")
+    str | None, typer.Option("--health", metavar="HOST:PORT", help="Answer probes at this address: /live and /ready.")
 ]
 
 
@@ -58,17 +58,17 @@ def worker(
     json: Json = False,
     embedded: Annotated[bool, typer.Option("--embedded", hidden=True)] = False,
     tools: Annotated[
-        list[str] | None, typer.Option("--tools", metavar="MODULE:NAME", help="More tools, from a module.")
+        list[str] | None, typer.Option("--tools", metavar="MODULE:NAME", help="Add the tools of a module.")
     ] = None,
     current_if_none: Annotated[
         bool,
-        typer.Option("--current-if-none", help="Make its version current, where none is (docs/how-to/upgrading.md)."),
+        typer.Option("--current-if-none", help="Make its version current if none is (docs/how-to/upgrading.md)."),
     ] = False,
 ) -> None:
     """Run a worker: it validates and executes the calls of turns.
 
-    Prints a line beginning with "worker ready" once it polls. SIGTERM or Ctrl-C ends it: running calls get five
-    seconds, or what --grace says, then they are stopped and answered.
+    Prints a line that begins with "worker ready" once it polls. SIGTERM or Ctrl-C ends it: running calls get five
+    seconds, or the time of --grace, then they are stopped and answered.
     """
     settings = resolve_settings(data, workspace)
     log_setup.configure_logging(settings.telemetry, verbose=verbose, serves=True)
@@ -76,12 +76,12 @@ def worker(
     parent = os.getppid() if embedded else None
     named = settings.tools.model_copy(update={"modules": (*settings.tools.modules, *(tools or ()))})
     settings = replace(settings, tools=named, worker=_worker_settings(settings, grace, health))
-    if embedded:  # the next `up` has other code, and nobody would be left for what stayed with this one
+    if embedded:  # the next `up` may be a new version: turns pinned to this one would have no worker
         settings = replace(settings, deployment=DeploymentSettings())
     if current_if_none and settings.deployment.build is None:
-        raise BadInput("--current-if-none is for a worker with a version: set HOLDFAST_BUILD, or deployment.build")
+        raise BadInput("--current-if-none needs a worker with a version: set HOLDFAST_BUILD, or deployment.build")
     plugin = HoldfastPlugin(settings)
-    _ = plugin.policy, plugin.keyring  # what is not right stops us before anything runs
+    _ = plugin.policy, plugin.keyring  # invalid ones raise before anything runs
     signed = any(approver.key for approver in find_approvers(settings))
 
     def print_or_log_text(text: str, known: str = "") -> None:
@@ -89,7 +89,7 @@ def worker(
 
     for problem in plugin.registry.problems:
         lacking = f"Not available, from {problem.source}"
-        print_or_log_text(f"{lacking}: {problem.reason}", f"{lacking}: `holdfast tools` tells why")
+        print_or_log_text(f"{lacking}: {problem.reason}", f"{lacking}: `holdfast tools` prints why")
 
     async def run_until_stopped() -> None:
         async with AsyncExitStack() as probes:
@@ -104,8 +104,8 @@ def worker(
                     print_or_log_text(UNSIGNED_WARNING)
                 if json:
                     build = settings.deployment.build
-                    told = {"ready": True, "pid": os.getpid(), "task_queue": settings.task_queue, "build": build}
-                    print_json({**told, "health": url} if url else told)
+                    body = {"ready": True, "pid": os.getpid(), "task_queue": settings.task_queue, "build": build}
+                    print_json({**body, "health": url} if url else body)
                 else:
                     print_text(f"{line}, health {url}" if url else line)
                 beside.add(
@@ -120,12 +120,12 @@ def worker(
 
 
 def _worker_settings(settings: Settings, grace: int | None, health: str | None) -> WorkerSettings:
-    """Those of the file, with what the options say; BadInput when they say it wrongly."""
+    """The settings of the file, overridden by the options; BadInput for an invalid option."""
     given = {"grace_seconds": None if grace is None else float(grace), "health": health}
-    said = {name: value for name, value in given.items() if value is not None}
+    options = {name: value for name, value in given.items() if value is not None}
     try:
-        return WorkerSettings.model_validate({**settings.worker.model_dump(exclude_unset=True), **said})
+        return WorkerSettings.model_validate({**settings.worker.model_dump(exclude_unset=True), **options})
     except ValidationError as error:
         name = str(error.errors()[0]["loc"][0]).removesuffix("_seconds")
-        rule = "at most a day" if name == "grace" else "host:port, as in 127.0.0.1:8235"
+        rule = "at most a day" if name == "grace" else "HOST:PORT, for example 127.0.0.1:8235"
         raise BadInput(f"--{name} must be {rule}") from None

@@ -1,4 +1,4 @@
-"""`holdfast turn …`: start a turn, look at it, follow it. What changes one that runs is in `steering`."""
+"""`holdfast turn …`: start, show and watch turns. `turn_control` and `turn_streams` change running ones."""
 
 from __future__ import annotations
 
@@ -95,16 +95,20 @@ def start(
     script: ScriptFile = None,
     model: ModelName = None,
     fallback: Fallbacks = None,
-    prompt: Annotated[str | None, typer.Option("--prompt", help="What the user asks the model.")] = None,
-    id: Annotated[str | None, typer.Option("--id", help="The turn's id; else one is made.")] = None,
+    prompt: Annotated[str | None, typer.Option("--prompt", help="Message of the user.")] = None,
+    id: Annotated[str | None, typer.Option("--id", help="Id of the turn; default: a new id.")] = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Follow it to its end, deciding in place on a terminal.")
+        bool, typer.Option("--wait", help="Watch the turn to its end; on a terminal, decide in place.")
     ] = False,
-    keep_open: Annotated[bool, typer.Option("--keep-open", help="Stay for further batches until finished.")] = False,
+    keep_open: Annotated[
+        bool, typer.Option("--keep-open", help="Wait for further batches until `turn finish`.")
+    ] = False,
     mode: InMode = Mode.DEFAULT,
     tool: Tools = None,
     confirm: Confirm = Confirming.POLICY,
-    nobody: Annotated[bool, typer.Option("--non-interactive", help="Never wait: what would ask is denied.")] = False,
+    nobody: Annotated[
+        bool, typer.Option("--non-interactive", help="Deny calls that need approval, instead of waiting.")
+    ] = False,
     deadline: ApprovalDeadline = None,
     schedule: When = "all_ready",
     early: Early = False,
@@ -115,7 +119,7 @@ def start(
     max_seconds: MaxSeconds = None,
     max_tokens: MaxTokens = None,
     requester: Annotated[
-        str | None, typer.Option("--requester", metavar="NAME", help="Who asks for it; else you at this host.")
+        str | None, typer.Option("--requester", metavar="NAME", help="Name to record; default: login name and host.")
     ] = None,
     json: Json = False,
     address: Address = None,
@@ -149,15 +153,15 @@ def start(
 @turns.command(epilog=format_example("holdfast turn show hello", "holdfast turn show hello b1c1"))
 def show(
     turn: TurnId,
-    one: Annotated[str | None, typer.Argument(metavar="CALL", help="The whole of one call, as b1c2.")] = None,
-    call: Annotated[str | None, typer.Option("--call", metavar="CALL", help="The same.")] = None,
+    one: Annotated[str | None, typer.Argument(metavar="CALL", help="Show all of one call, for example b1c2.")] = None,
+    call: Annotated[str | None, typer.Option("--call", metavar="CALL", help="Same as the argument CALL.")] = None,
     json: Json = False,
     address: Address = None,
     data: Data = None,
 ) -> None:
-    """Show how a turn stands, or the whole of one of its calls."""
+    """Show the state of a turn, or all of one of its calls."""
     if one is not None and call is not None and one != call:
-        raise typer.BadParameter(f"one call is shown at a time: give {one} or --call {call}, not both")
+        raise typer.BadParameter(f"give {one} or --call {call}, not both")
     call = call if one is None else one
 
     async def show_turn() -> None:
@@ -179,7 +183,7 @@ def show(
 
 @turns.command(epilog=format_example("holdfast turn watch hello", "holdfast turn watch hello --json | jq .event"))
 def watch(turn: TurnId, json: Json = False, address: Address = None, data: Data = None) -> None:
-    """Follow a turn to its end; on a terminal, decide in place.
+    """Watch a turn to its end; on a terminal, decide in place.
 
     Ctrl-C detaches and the turn goes on. With --json, one line per event and per piece of live output.
     """
@@ -199,14 +203,14 @@ def watch(turn: TurnId, json: Json = False, address: Address = None, data: Data 
 @turns.command(epilog=format_example("holdfast turn output hello b1c1"))
 def output(
     turn: TurnId,
-    call: Annotated[str, typer.Argument(metavar="CALL", help="The call, as b1c2.")],
+    call: Annotated[str, typer.Argument(metavar="CALL", help="Call, for example b1c2.")],
     json: Json = False,
     address: Address = None,
     data: Data = None,
 ) -> None:
-    """Show what a call has put out: the last 100,000 characters while it runs, what the model reads once it has ended.
+    """Show the output of a call: the last 100,000 characters while it runs, what the model reads once it has ended.
 
-    A long output that was cut says in which file the whole is, on the worker's host.
+    An output that was cut names the file that has all of it, on the worker's host.
     """
 
     async def print_output() -> None:
@@ -223,7 +227,7 @@ def output(
 
 @turns.command("list", epilog=format_example("holdfast turn list --limit 10"))
 def list_turns(
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many at most.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Most turns to list.")] = 50,
     json: Json = False,
     address: Address = None,
     data: Data = None,
@@ -247,7 +251,7 @@ def list_turns(
         if lines:
             print_table(("turn", "state", "started", "ended"), lines)
         else:
-            print_text("No turns yet.")
+            print_text("No turns.")
 
     run_async(print_turns())
 
@@ -256,15 +260,15 @@ def _read_input(
     calls: str | None, prompt: str | None, keep_open: bool, chosen: ModelWish, data: Path | None
 ) -> TurnInput:
     if calls and chosen.is_given:
-        raise BadInput("give --calls or a model, not both: a model decides itself which calls there are")
+        raise BadInput("give --calls or a model, not both: a model chooses the calls itself")
     if chosen.is_given and prompt is None:
-        raise BadInput(f"--{'script' if chosen.script else 'model'} needs --prompt: what does the user ask?")
+        raise BadInput(f"--{'script' if chosen.script else 'model'} needs --prompt with the message of the user")
     if prompt is not None:
         if keep_open:
-            raise BadInput("--keep-open is for turns without a model")
+            raise BadInput("--keep-open is only for turns without a model")
         model = None if calls else chosen.load_choice(data)
         if model is None:
-            raise BadInput("--prompt needs --script or --model: which model is to answer?")
+            raise BadInput("--prompt needs --script or --model")
         return TurnInput(prompt=prompt, model=model)
     if not calls and not keep_open:
         raise BadInput("nothing to do: give --calls FILE, or --model or --script with --prompt TEXT, or --keep-open")
@@ -277,21 +281,21 @@ def _print_started(turn_id: str, json: bool) -> None:
 
 
 async def _fetch_view(holdfast: Holdfast, turn: str, json: bool) -> TurnView:
-    """How a turn stands. When no worker answers, what the server knows is shown before that is said."""
+    """The view of a turn. When no worker answers, print what the server knows, then raise NoWorker."""
     try:
         return await holdfast.get_turn(turn).fetch_view()
     except NoWorker:
-        kept = await fetch_memo(holdfast.client, turn)
-        if kept.approvals and not json:
-            print_note(f"No worker answers; the server knows that {kept.total} wait in turn {turn}:")
-            render.build_console().print(approval_text.render_approvals(kept.approvals))
-        elif kept.total and not json:
-            print_note(f"No worker answers; something may wait in turn {turn}, and cannot be read here.")
+        memo = await fetch_memo(holdfast.client, turn)
+        if memo.approvals and not json:
+            print_note(f"No worker answers. Pending approvals of turn {turn}, by the server's memo: {memo.total}")
+            render.build_console().print(approval_text.render_approvals(memo.approvals))
+        elif memo.total and not json:
+            print_note(f"No worker answers. Turn {turn} may have pending approvals that cannot be read here.")
         raise
 
 
 async def _follow_to_end(holdfast: Holdfast, turn: Turn, json: bool) -> int:
-    """Show the turn until it ends or the viewer leaves; 0 only if it completed."""
+    """Show the turn until it ends or the viewer leaves; the exit code, 0 only if it completed."""
     if json:
         result = await turn.result()
         print_json({"turn": turn.id, "result": result.model_dump(mode="json")})
