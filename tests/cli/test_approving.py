@@ -99,14 +99,14 @@ def test_S24_always_says_what_it_covers_before_and_answers_what_waits_beside_it(
     first, second = done.stdout.splitlines()
     assert first.startswith(f"twins/b1c1/1: allows from now on: {TWIN}; until the turn ends")
     assert second == (
-        "twins/b1c1/1: decided; the call is scheduled. The answer stands as twins/g1 (holdfast grants revoke twins/g1)."
+        "twins/b1c1/1: decided; the call is scheduled. Gave grant twins/g1 (holdfast grants revoke twins/g1)."
     )
     assert home.seen("twins", call="b1c2", after="scheduled")["by"] == "ana"
     assert waiting(home, "twins") == ["twins/b1c3/1"]
     shown = home.run("turn", "show", "twins").stdout
     assert "approved from now on by ana (rule default: changes-ask)" in shown
     assert f"let run by ana (grant g1: {TWIN})" in shown
-    assert "1 answer stands: holdfast grants --turn twins" in shown
+    assert "1 grant: holdfast grants --turn twins" in shown
     home.json("deny", "twins/b1c3/1")
 
 
@@ -185,8 +185,8 @@ def test_S25_a_call_is_changed_shown_again_and_the_model_is_told(home: Home) -> 
     arguments = json.dumps({"path": "../out.py", "content": "x"})
     bad = home.run("modify", "changed/b1c1/2", "--arguments", arguments)
     assert bad.returncode == 1
-    assert "the change was not taken: Invalid arguments" in bad.stderr
-    assert "the last change was not taken: Invalid arguments" in home.run("turn", "show", "changed").stdout
+    assert "the change was refused: Invalid arguments" in bad.stderr
+    assert "the last change was refused: Invalid arguments" in home.run("turn", "show", "changed").stdout
 
     (home.folder / "arguments.json").write_text(json.dumps({"path": "other.py", "content": "three = 3\n"}))
     found = home.json("modify", "changed/b1c1/2", "--arguments", "@arguments.json", "--approve")
@@ -245,14 +245,14 @@ def test_S28_a_deadline_is_shown_and_its_default_is_the_runtimes_word(home: Home
 def test_two_signatures_are_told_and_neither_can_be_for_good(strict: Home) -> None:
     asked(strict, "release", call("shell", command="echo release"), options=("--requester", "cid"))
     shown = strict.run("turn", "show", "release").stdout
-    assert "0 of 2 approvals; from somebody with the role release; not from whoever started the turn" in shown
+    assert "0 of 2 approvals; from somebody with the role release; not from the person who started the turn" in shown
     assert "deadline in 1 h 59 min, then denied" in shown
     always = strict.run("approve", "release/b1c1/1", "--always")
     assert (always.returncode, always.stdout) == (1, "")
-    assert "'release/b1c1/1' can only be answered for once" in always.stderr
+    assert "'release/b1c1/1' offers no grants" in always.stderr
 
     first = strict.run("approve", "release/b1c1/1")
-    assert first.stdout == "release/b1c1/1: decided; the call waits for somebody else's word too.\n"
+    assert first.stdout == "release/b1c1/1: decided; the call needs another approver too.\n"
     assert "1 of 2 approvals (ada)" in strict.run("turn", "show", "release").stdout
     again = strict.run("approve", "release/b1c1/1")
     assert (again.returncode, "'ada' has approved this already" in again.stderr) == (1, True)
@@ -333,7 +333,7 @@ ID = "some/b1c1/1"
         (["modify", ID, "--content", "missing.txt"], "'missing.txt' cannot be read: No such file"),
         (["modify", ID, "--content", "."], "'.' cannot be read: Is a directory"),
         (["modify", ID, "--content", "bytes"], "is not UTF-8 text: byte 1"),
-        (["modify", ID, "--content", "long"], "the text has 1,000,001 characters; a change takes 1,000,000"),
+        (["modify", ID, "--content", "long"], "the text has 1,000,001 characters, over the limit of 1,000,000"),
         (["modify", ID, "--content", "giant"], "'giant' is over 8 MB"),
         (["modify", ID, "--content", "text", "--arguments", "{}"], "not both"),
         (["turn", "mode", "some", "fast"], "fast"),
@@ -359,13 +359,13 @@ def test_what_makes_no_sense_is_refused_before_any_server_is_asked(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["approve", "odd/b1c1/1", "--scope", "9"], "'odd/b1c1/1' offers 2 answers, and no 9"),
+        (["approve", "odd/b1c1/1", "--scope", "9"], "'odd/b1c1/1' offers 2 grants, not 9"),
         (["approve", "odd/b1c1/2", "--always"], "the latest is revision 1"),
         (["approve", "odd/b1c7/1", "--always"], "no pending approval 'odd/b1c7/1'"),
         (["approve", "nowhere/b1c1/1", "--always"], "no turn is called 'nowhere'"),
-        (["approve", "odd/b1c1/1", "--always-server"], "offers no such answer, only --always, --always-tool"),
-        (["modify", "odd/b1c1/1", "--arguments", '{"commnd": "x"}'], "the change was not taken"),
-        (["modify", "odd/b1c1/1", "--content", "blank"], "the change was not taken"),
+        (["approve", "odd/b1c1/1", "--always-server"], "offers no such grant, only --always, --always-tool"),
+        (["modify", "odd/b1c1/1", "--arguments", '{"commnd": "x"}'], "the change was refused"),
+        (["modify", "odd/b1c1/1", "--content", "blank"], "the change was refused"),
         (["modify", "odd/b1c2/1", "--content", "blank"], "this is a question: holdfast respond odd/b1c2/1"),
         (["modify", "nowhere/b1c1/1", "--content", "blank"], "no turn is called 'nowhere'"),
     ],

@@ -22,7 +22,7 @@ CALLS: dict[str, tuple[bytes, str]] = {
     "a number for a call": (b'[{"tool": "a"}, 3]', "call 2 of 'calls.json' is a number; an object is expected"),
     "no tool": (b'[{"arguments": {}}]', "call 1 of 'calls.json' has no field 'tool'"),
     "a number for a tool": (b'[{"tool": 5}]', "has a number in the field 'tool' where text is expected"),
-    "a misspelt field": (b'[{"tool": "a", "argumnts": {}}]', "has a field 'argumnts' that nothing knows"),
+    "a misspelt field": (b'[{"tool": "a", "argumnts": {}}]', "has an unknown field 'argumnts'"),
     "not UTF-8": (b"\xff\xfe", "is not UTF-8 text: byte 0 cannot be read"),
     "not a number": (b'[{"tool": "a", "arguments": NaN}]', "NaN is not a JSON value"),
     "too deep": (b"[" * 100_000 + b"]" * 100_000, "is nested too deeply"),

@@ -135,7 +135,7 @@ def test_S18_ctrl_c_stops_the_turn_and_the_conversation_goes_on(home: Home) -> N
         child.send("y")
         child.expect("executing")
         child.sendintr()
-        child.expect("told to stop")
+        child.expect("Stopping the turn")
         child.expect("The turn was cancelled")
         say(child, "Are you there?")
         child.expect("Still here.")
@@ -192,7 +192,7 @@ def test_an_approval_waits_for_whoever_comes_back_to_the_conversation(how: str, 
         child.expect(KEYS)
         if how == "left":
             child.send("\x04")
-            child.expect(f"Left; what runs goes on. Come back with: holdfast chat --resume --session {session}")
+            child.expect(f"Left; the turn goes on. Come back with: holdfast chat --resume --session {session}")
             assert ended(child) == 0
         else:
             child.kill()
@@ -297,7 +297,7 @@ def test_S18_escape_stops_the_turn_and_what_was_typed_stays(home: Home) -> None:
         child.send("Are you there?")
         child.until("› Are you there[?]")
         child.send("\x1b")
-        child.expect("told to stop")
+        child.expect("Stopping the turn")
         child.expect("The turn was cancelled")
         child.until(IDLE)
         child.send("\r")
@@ -370,9 +370,9 @@ def test_a_second_ctrl_c_leaves_a_turn_that_does_not_stop(empty: Home) -> None:
         os.kill(up.where["worker"], signal.SIGSTOP)
         try:
             child.sendintr()
-            child.expect("told to stop; Ctrl-C again leaves")
+            child.expect("Stopping the turn; Ctrl-C again leaves")
             child.sendintr()
-            child.expect("Left; what runs goes on. Come back with: holdfast chat --resume --session hanging")
+            child.expect("Left; the turn goes on. Come back with: holdfast chat --resume --session hanging")
             assert ended(child) == 130
         finally:
             os.kill(up.where["worker"], signal.SIGCONT)

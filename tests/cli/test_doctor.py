@@ -204,7 +204,7 @@ def test_S46_a_volume_of_kubernetes_is_as_it_should_be(empty: Home) -> None:
     with empty.up():
         code, found = looked(empty)
     assert (code, [one["level"] for one in found["disk"]]) == (0, ["ok"] * len(found["disk"]))
-    assert "(fsGroup), and what is in it is for its owner alone" in found["disk"][0]["says"]
+    assert "(fsGroup), and only their owner can read the files in it" in found["disk"][0]["says"]
     (empty.data / "tokens.json").touch()
     (empty.data / "tokens.json").chmod(0o640)
     _, found = looked(empty, "--offline")

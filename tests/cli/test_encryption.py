@@ -85,7 +85,7 @@ def test_what_a_file_runs_for_a_key_is_shown_before_it_is_trusted(place: Home) -
     )
     done = place.run("config", "trust")
     assert "  runs at start      vault read x  (encryption key v)" in done.stdout
-    assert "  keeps payloads in  s3, bucket abc at http://x" in done.stdout
+    assert "  stores payloads in  s3, bucket abc at http://x" in done.stdout
 
 
 def test_settings_in_effect_tell_of_keys_and_stores(place: Home) -> None:

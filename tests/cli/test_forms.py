@@ -187,7 +187,7 @@ def test_S41_of_a_long_form_the_inbox_says_how_many_fields_there_are_and_where(a
     assert "  … and 10 more: see all with `holdfast turn show long --call b1c1`\n" in shown
     assert "  field59: text" in asking.run("turn", "show", "long", "--call", "b1c1").stdout
     done = asking.run("deny", asked)
-    assert done.stdout == f"{asked}: declined; the tool is told so, and goes on.\n"
+    assert done.stdout == f"{asked}: declined; the tool goes on without an answer.\n"
     asking.seen("long", after="success")
     assert _heard(asking) == {"action": "decline"}
 

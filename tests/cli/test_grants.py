@@ -62,9 +62,9 @@ def test_S24_an_answer_is_kept_for_good_counts_in_the_next_turn_and_is_revoked(h
     asked(home, "kept", call("shell", command="echo kept"))
     done = home.run("approve", "kept/b1c1/1", "--always", "--save", "--by", "ana")
     assert done.returncode == 0, done.stderr
-    assert "; for good\n" in done.stdout
+    assert "; permanently\n" in done.stdout
     [rule] = [entry.rule for entry in load_saved(granted).entries]
-    assert done.stdout.endswith(f"Saved for good as {rule.name} in {granted}, for this host only.\n")
+    assert done.stdout.endswith(f"Saved as {rule.name} in {granted}, for this host only.\n")
 
     home.start("kept-2", call("shell", command="echo kept"))
     home.seen("kept-2", kind="turn", after="completed")

@@ -447,7 +447,7 @@ def test_S39_what_a_file_of_servers_would_run_is_shown_before_the_settings_are_t
     assert "git: uvx" in shown
     assert "far: example.com" in shown
     assert "key-123" not in shown
-    assert 'bad, which cannot be used: it has neither a `command` nor a `url`. Did you mean "command"?' in shown
+    assert 'bad, invalid: it has neither a `command` nor a `url`. Did you mean "command"?' in shown
 
 
 def test_a_file_of_servers_that_is_not_named_is_pointed_out(empty: Home) -> None:

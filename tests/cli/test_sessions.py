@@ -72,7 +72,7 @@ def test_what_waits_is_shown_with_how_to_decide_and_a_grant_can_be_taken_back(ho
     assert [one["command"] for one in found["approvals"]] == ["echo asked"]
     text = home.run("sessions", "show", "waits").stdout
     assert text.startswith("session waits: waiting for confirmation of 1\n")
-    assert "  waits for its turn: Then this\n" in text
+    assert "  queued: Then this\n" in text
     assert "decide: holdfast approve 'waits~2/b1c1/1'" in text
 
     allowed = home.run("approve", "waits~2/b1c1/1", "--always")

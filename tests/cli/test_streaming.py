@@ -104,7 +104,7 @@ def test_S11_calls_are_added_as_they_come_and_what_comes_twice_counts_once(home:
     assert add(home, "added", "reply", LOOK) == first
     home.seen("added", call="b1c1", after="success")
     shown = home.run("turn", "show", "added").stdout
-    assert "more may come; if not: holdfast turn add added reply --complete" in shown
+    assert "waits for more calls; to end it: holdfast turn add added reply --complete" in shown
     told = home.run("turn", "add", "added", "reply", "--calls", "-", "--at", "1", stdin=json.dumps(FIND))
     assert told.stdout == "Batch b1 of turn added, reply, has 2 calls so far; add the next ones with --at 2.\n"
     told = home.run("turn", "add", "added", "reply", "--complete")

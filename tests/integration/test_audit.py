@@ -242,7 +242,7 @@ async def test_S43_what_an_unnamed_program_sent_says_so(engine: Engine) -> None:
         await turn.result()
     found = await _told(engine, turn.id)
     [words] = [entry.words for entry in found.entries if entry.kind == "decision"]
-    assert words.startswith("somebody said proceed_once by signal from an unnamed program")
+    assert words.startswith("somebody: proceed_once by signal from an unnamed program")
     assert "by signal from an unnamed program, event" in render_page(found)
 
 

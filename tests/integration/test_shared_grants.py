@@ -482,7 +482,7 @@ async def test_S24_the_command_line_of_any_host_lists_and_revokes_and_says_where
     assert found.pop(name) == (True, "given by ana")
     assert list(found.values()) == [(False, "given by ann")]
     shown = (await asyncio.to_thread(command, here, "grants", "list")).stdout
-    assert ("for good; on every host" in shown, "for good; on this host" in shown) == (True, True)
+    assert ("permanently; on every host" in shown, "permanently; on this host" in shown) == (True, True)
     done = await asyncio.to_thread(command, here, "grants", "revoke", name)
     assert (done.returncode, await query("SELECT count(*) FROM holdfast_grants")) == (0, 0), done.stderr
     moved = await asyncio.to_thread(command, here, "grants", "share")

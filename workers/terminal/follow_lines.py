@@ -30,7 +30,7 @@ from holdfast.workers.terminal.event_lines import EventTeller
 from holdfast.workers.terminal.output import print_json, print_note
 
 QUIET_SECONDS = 6.0
-"""After this long without any event, say that no worker seems to be there."""
+"""After this long without any event, print that no worker seems to run."""
 CONCURRENT_QUERIES = 20
 OUTCOME_SECONDS = 3.0
 """For the outcomes of all listed turns together; a turn whose outcome is not known by then has just ended."""
@@ -164,7 +164,7 @@ async def mention_silence(turn: Turn) -> None:
     """Print after QUIET_SECONDS that no event came. Cancel it when one comes."""
     await asyncio.sleep(QUIET_SECONDS)
     print_note(
-        f"Nothing heard of turn {turn.id} yet: does a worker run? Start one with `holdfast worker` or `holdfast up`."
+        f"No events of turn {turn.id} yet: does a worker run? Start one with `holdfast worker` or `holdfast up`."
     )
 
 

@@ -1,10 +1,10 @@
-"""Reading what people hand to the command line: files of calls, files of scripted replies, text. Errors in a sentence.
+"""Reading inputs of the command line: files of calls, files of scripted replies, text. Every error is one sentence.
 
     calls     [{"tool": "shell", "arguments": {"command": "date"}}]     or one object, or {"calls": [...]}
     script    [{"text": "Let me look.", "calls": [...]}, {"text": "Done."}]     or {"script": [...]}, and beside that
               {"delegated": {"a prompt": [...]}} for the turns that are delegated with it
 
-`-` is standard input. Whether a tool exists and its arguments fit is for the turn to say, call by call.
+`-` is standard input. The turn checks each call: whether its tool exists, and its arguments.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def _parse_element(model: type[M], item: Any, which: str, name: str) -> M:
 
 
 def explain_error(error: ValidationError) -> str:
-    """The first thing that is wrong, in words: `has no field 'tool'`."""
+    """The first problem as a phrase: `has no field 'tool'`."""
     problem = error.errors(include_url=False, include_context=False)[0]
     field = ".".join(str(step + 1) if isinstance(step, int) else str(step) for step in problem["loc"])
     field = repr(shorten_text(strip_controls(field), 80))
@@ -193,11 +193,11 @@ def explain_error(error: ValidationError) -> str:
     if kind == "missing":
         return f"has no field {field}"
     if kind == "extra_forbidden":
-        return f"has a field {field} that nothing knows"
+        return f"has an unknown field {field}"
     if kind in _EXPECTED_TYPES:
         return f"has {_describe_kind(problem['input'])} in the field {field} where {_EXPECTED_TYPES[kind]} is expected"
     message = problem["msg"].removeprefix("Value error, ")
-    return f"has a field {field} that does not fit: {shorten_text(strip_controls(message), 200)}"
+    return f"has an invalid field {field}: {shorten_text(strip_controls(message), 200)}"
 
 
 def _describe_kind(value: Any) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import typer
 
 from holdfast.workers.cli.open_client import run_async
@@ -29,5 +27,6 @@ def demo(json: Json = False) -> None:
     log_setup.silence_logging()
     demo = run_async(run_demo(to_stderr=json))
     if json:
-        print_json({"kept": demo.is_kept, "promises": [asdict(promise) for promise in demo.promises]})
+        promises = [{"text": promise.text, "kept": promise.is_kept} for promise in demo.promises]
+        print_json({"kept": demo.is_kept, "promises": promises})
     raise typer.Exit(OK if demo.is_kept else FAILED)

@@ -21,7 +21,7 @@ from holdfast.workers.terminal.render import format_line
 KEYS_HELP = """\
 Enter sends. While a turn runs, the model reads the message after the calls that run. \\ and Enter, Alt-Enter or Ctrl-J
 begin a new line; a paste may have several. Tab completes commands and @files. Up and Ctrl-R find earlier messages.
-Esc or Ctrl-C stops the turn, Ctrl-C again leaves. Ctrl-D leaves, and what runs goes on. Ctrl-Z suspends."""
+Esc or Ctrl-C stops the turn, Ctrl-C again leaves. Ctrl-D leaves, and the turn goes on. Ctrl-Z suspends."""
 
 
 class ChatContext(Protocol):

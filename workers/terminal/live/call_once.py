@@ -20,7 +20,7 @@ from holdfast.workers.terminal.output import is_interactive, print_json, print_n
 
 async def call_and_wait(holdfast: Holdfast, turn: Turn, json: bool) -> int:
     """Wait for the one response of a turn; the exit code."""
-    stays = await (follow_live(holdfast, turn) if is_interactive() and not json else _follow_aside(turn))
+    stays = await (follow_live(holdfast, turn) if is_interactive() and not json else _follow_quietly(turn))
     if not stays:
         print_note(
             f"Detached; turn {turn.id} goes on. Come back with: holdfast turn watch {render.quote_shell(turn.id)}"
@@ -35,8 +35,8 @@ async def call_and_wait(holdfast: Holdfast, turn: Turn, json: bool) -> int:
     return 0 if response.status == "success" else FAILED
 
 
-async def _follow_aside(turn: Turn) -> bool:
-    """Say on standard error what is waited for; False when the viewer left before the end."""
+async def _follow_quietly(turn: Turn) -> bool:
+    """Print pending approvals on standard error; False when the viewer left before the end."""
     asked: set[str] = set()
 
     async def print_items() -> None:
@@ -55,7 +55,7 @@ async def _follow_aside(turn: Turn) -> bool:
 
 
 async def fetch_output(turn: Turn, call_id: str) -> LiveOutput:
-    """What a call has put out so far, or what came of it."""
+    """The output of a running call, or the result of an ended one."""
     live = await turn.fetch_output(call_id)
     if live is not None:
         return live

@@ -1,6 +1,6 @@
-"""Changing a call before it runs: the text or the arguments that are changed, given or edited (S25).
+"""Changing a call before it runs: its text or arguments, given by options or edited (S25).
 
-The file and its editor are in `editor`; what a changed call is, its turn says.
+`editor` has the file and the editor; the turn checks the changed call.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ _SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,12}")
 
 @dataclass(frozen=True)
 class EditableText:
-    """What of a call is changed: the file that it changes, one text of its arguments, or all of them as JSON."""
+    """The editable text of a call: the file that it changes, one text of its arguments, or all arguments as JSON."""
 
     text: str
     suffix: str
     arguments: dict[str, Any] | None = None
-    """All of the call's, unless one text of them is changed."""
+    """All arguments of the call; None if one text of them is edited."""
     current: str | None = None
-    """The file as it is, where the text is all of it as the call would leave it."""
+    """The present content of the file, if the text is the whole file as the call would leave it."""
 
     @property
     def option(self) -> str | None:
-        """With which `holdfast modify` takes the same text from a file, if it does."""
+        """The option of `holdfast modify` that takes the same text from a file, if there is one."""
         if self.current is not None:
             return None
         return "--content " if self.arguments is None else "--arguments @"
@@ -74,8 +74,9 @@ class SentChange(NamedTuple):
 
 
 def build_editable(call: Call) -> EditableText:
-    """What a person would edit: the whole file, where the call replaces text in it; the text that the tool names; else
-    the arguments."""
+    """Build the text that a person edits: the whole file, if the call replaces text in it; the argument that the tool
+    names; else all arguments.
+    """
     arguments = call.bound.arguments if call.bound else {}
     shown = call.confirmation
     text = arguments.get(shown.edits) if shown and shown.edits else None
@@ -101,7 +102,7 @@ def read_change(content: str | None, arguments: str | None) -> dict[str, Any] | 
 
 
 def is_new(change: dict[str, Any], pending: PendingApproval) -> bool:
-    """Does the change differ from the call's arguments?"""
+    """Whether the change differs from the call's arguments."""
     now, edits = pending.call.bound.arguments if pending.call.bound else {}, pending.approval.edits
     if "arguments" in change:
         return not _is_same_json(change["arguments"], now)
@@ -111,9 +112,9 @@ def is_new(change: dict[str, Any], pending: PendingApproval) -> bool:
 async def change_in_editor(
     holdfast: Holdfast, pending: PendingApproval, outcome: str, tell: Callable[[str], None], **details: Any
 ) -> SentChange | None:
-    """Let a person edit the call and send what they made of it; None when they changed nothing.
+    """Let a person edit the call, and send the change; None when nothing was changed.
 
-    When that goes wrong, `tell` says where what they typed is kept.
+    On an error, `tell` gets a message that names the file with the edited text.
     """
     approval, found, command = pending.approval, build_editable(pending.call), get_editor_command()
     turn = holdfast.get_turn(approval.approval_id.rsplit("/", 2)[0])
@@ -127,27 +128,27 @@ async def change_in_editor(
                 return None
             return await send_change(holdfast, approval, outcome, change, **details)
         except (HoldfastError, asyncio.CancelledError):
-            if kept := typed.keep_file():
+            if file := typed.keep_file():
                 again = f"holdfast modify {quote_shell(approval.approval_id)}"
                 if found.option:
-                    again = f"to send it once more: {again} {found.option}{quote_shell(str(kept))}"
+                    again = f"send it again: {again} {found.option}{quote_shell(str(file))}"
                 else:
-                    again = f"it is in {kept}; to edit once more: {again}"
-                tell(f"What you typed is kept; {again}")
+                    again = f"edit again: {again}"
+                tell(f"Your text is in {file}; {again}")
             raise
 
 
 async def send_change(
     holdfast: Holdfast, approval: ApprovalView, outcome: str, change: dict[str, Any], **details: Any
 ) -> SentChange:
-    """Send a change of what was shown; DecisionRefused when it is not taken."""
+    """Send a change of the approval that was shown; DecisionRefused when it is refused."""
     details = {"digest": approval.digest, **details, **change}
     try:
         return SentChange(await holdfast.decide(approval.approval_id, outcome, **details))
     except DecisionRefused as error:
         if error.code != "bad_change":
             raise
-        raise DecisionRefused(error.code, f"the change was not taken: {error}") from error
+        raise DecisionRefused(error.code, f"the change was refused: {error}") from error
 
 
 @asynccontextmanager
@@ -159,7 +160,7 @@ async def announce_editing(turn: Turn, approval_id: str, by: str) -> AsyncIterat
         yield
     finally:
         renewing.cancel()
-        with suppress(HoldfastError, TimeoutError):  # it was decided meanwhile, or nobody is there to be told
+        with suppress(HoldfastError, TimeoutError):  # it was decided meanwhile, or no worker answers
             async with asyncio.timeout(END_SECONDS):
                 await turn.note_editing(approval_id, by=by, seconds=0)
 
@@ -172,25 +173,25 @@ async def _renew_announcement(turn: Turn, approval_id: str, by: str) -> None:
 
 
 def _is_same_json(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """As JSON has it, where 1 is not true."""
+    """Whether both are the same JSON, where 1 is not true."""
     return digest_canonical(one) == digest_canonical(other)
 
 
 def _build_replacement(current: str, edited: str) -> dict[str, Any]:
     if edited == current:
-        raise BadInput("that is the file as it is now: to change nothing, deny the call")
+        raise BadInput("the text equals the present file: to leave it unchanged, deny the call")
     return find_replacement(current, edited)
 
 
 def find_suffix(path: object) -> str:
-    """That of the file that is changed, as far as it is a plain one: a model chose it."""
+    """The suffix of the changed file if it is plain, else `.txt`: a model chose it."""
     found = PurePosixPath(path).suffix if isinstance(path, str) else ""
     return found if _SUFFIX.fullmatch(found) else ".txt"
 
 
 def _check_size(text: str) -> str:
     if len(text) > CONTENT_LIMIT:
-        raise BadInput(f"the text has {len(text):,} characters; a change takes {CONTENT_LIMIT:,}")
+        raise BadInput(f"the text has {len(text):,} characters, over the limit of {CONTENT_LIMIT:,}")
     return text
 
 
@@ -208,7 +209,9 @@ def _read_file(source: str) -> str:
     except (OSError, ValueError) as error:
         raise BadInput(f"{source!r} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if len(data) > FILE_LIMIT:
-        raise BadInput(f"{source!r} is over {FILE_LIMIT // 1_000_000} MB: a change takes {CONTENT_LIMIT:,} characters")
+        raise BadInput(
+            f"{source!r} is over {FILE_LIMIT // 1_000_000} MB: a change has at most {CONTENT_LIMIT:,} characters"
+        )
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -221,9 +224,9 @@ def _parse_object(text: str, name: str) -> dict[str, Any]:
 
     try:
         value = json.loads(text, parse_constant=refuse_constant)
-        json.dumps(value, ensure_ascii=False).encode()  # half a character is none
+        json.dumps(value, ensure_ascii=False).encode()  # refuses surrogates
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{name} is not JSON: {shorten_text(strip_controls(str(error)), 200)}") from None
     if not isinstance(value, dict):
-        raise BadInput(f'{name} is no object of arguments, as {{"path": …}}')
+        raise BadInput(f'{name} must be a JSON object of arguments, for example {{"path": …}}')
     return value
