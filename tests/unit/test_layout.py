@@ -93,6 +93,7 @@ SAME_THING = {
     "telemetry",
     "tokens",
     "turn",
+    "turns",
     "up",
     "worker",
 

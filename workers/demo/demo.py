@@ -42,7 +42,7 @@ from holdfast.workers.embedded.up import WorkerProcess
 from holdfast.workers.runtime.child_processes import adopt_orphans, end_orphans
 from holdfast.workers.runtime.connect import connect_to
 from holdfast.workers.terminal import approval_text, render
-from holdfast.workers.terminal.follow_lines import catch_interrupt, run_unless_left
+from holdfast.workers.terminal.follow_turn import catch_interrupt, run_unless_left
 from holdfast.workers.terminal.live.prompt import read_key
 from holdfast.workers.terminal.output import is_interactive
 from holdfast.workers.terminal.turn_board import Board, Row

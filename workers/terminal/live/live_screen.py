@@ -20,7 +20,7 @@ from holdfast.domain.turn.ids import format_call_turn_id
 from holdfast.errors import HoldfastError, NoWorker, TurnNotFound
 from holdfast.util.text import strip_controls
 from holdfast.workers.terminal import render
-from holdfast.workers.terminal.follow_lines import QUIET_SECONDS, catch_interrupt, run_unless_left
+from holdfast.workers.terminal.follow_turn import QUIET_SECONDS, catch_interrupt, run_unless_left
 from holdfast.workers.terminal.live.approval_prompt import Asker
 from holdfast.workers.terminal.live.prompt import Prompt
 from holdfast.workers.terminal.turn_board import Board, Row

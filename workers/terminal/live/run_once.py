@@ -10,14 +10,18 @@ from typing import Any
 from holdfast.client.client import Holdfast
 from holdfast.client.session import Session
 from holdfast.client.turn import Turn
-from holdfast.domain.calls.events import Event
 from holdfast.domain.turn.turn_io import TurnResult
 from holdfast.errors import HoldfastError, NoWorker, RequestRefused, TurnNotFound
 from holdfast.util.text import strip_controls
 from holdfast.workers.exit_codes import FAILED, INTERRUPTED, OK
 from holdfast.workers.terminal import render
-from holdfast.workers.terminal.approval_text import format_decide_command
-from holdfast.workers.terminal.follow_lines import LinePrinter, catch_interrupt, mention_silence, run_unless_left
+from holdfast.workers.terminal.follow_turn import (
+    ApprovalPrinter,
+    LinePrinter,
+    catch_interrupt,
+    run_unless_left,
+    watch_turn,
+)
 from holdfast.workers.terminal.live.live_screen import Screen
 from holdfast.workers.terminal.live.prompt import Prompt
 from holdfast.workers.terminal.output import print_json, print_note, print_text
@@ -89,21 +93,8 @@ class SingleTurnRun:
             await screen.run()
 
     async def _follow_watching(self) -> None:
-        lines = LinePrinter(render.build_console(to_stderr=True)) if self.is_verbose else None
-        asked: set[str] = set()
-        silence = asyncio.create_task(mention_silence(self.turn))
-        try:
-            async for item in self.turn.watch():
-                silence.cancel()
-                if lines:
-                    lines.print_item(item)
-                if not isinstance(item, Event) or not item.approval_id:
-                    continue
-                if not lines and item.approval_id not in asked:
-                    asked.add(item.approval_id)
-                    print_note(f"waits: {format_decide_command(item.approval_id, item.asks)}")
-        finally:
-            silence.cancel()
+        lines = LinePrinter(render.build_console(to_stderr=True)) if self.is_verbose else ApprovalPrinter()
+        await watch_turn(self.turn, lines.print_item)
 
     async def _wait_for_session(self) -> None:
         """Wait until the session has the messages of the turn, so that the next command finds them."""

@@ -42,8 +42,9 @@ from holdfast.workers.cli.turn_options import (
     read_model_options,
 )
 from holdfast.workers.exit_codes import FAILED, INTERRUPTED
+from holdfast.workers.lookup.turns import fetch_turns
 from holdfast.workers.terminal import approval_text, render, turn_text
-from holdfast.workers.terminal.follow_lines import fetch_turns, follow_json, follow_lines
+from holdfast.workers.terminal.follow_turn import LinePrinter, follow_turn, print_item_as_json
 from holdfast.workers.terminal.input_files import read_calls
 from holdfast.workers.terminal.live.call_once import fetch_output
 from holdfast.workers.terminal.live.live_screen import follow_live
@@ -192,7 +193,7 @@ def watch(turn: TurnId, json: Json = False, address: Address = None, data: Data 
         holdfast = await open_holdfast(data, address)
         found = holdfast.get_turn(turn)
         if json:
-            await follow_json(found)
+            await watch_turn(found, print_item_as_json)
             return 0
         code = await _follow_to_end(holdfast, found, json)
         return 0 if code == FAILED else code
@@ -300,7 +301,10 @@ async def _follow_to_end(holdfast: Holdfast, turn: Turn, json: bool) -> int:
         result = await turn.result()
         print_json({"turn": turn.id, "result": result.model_dump(mode="json")})
         return 0 if result.status == "completed" else FAILED
-    stays = await (follow_live(holdfast, turn) if is_interactive() else follow_lines(turn))
+    if is_interactive():
+        stays = await follow_live(holdfast, turn)
+    else:
+        stays = await follow_turn(turn, LinePrinter(render.build_console()).print_item)
     if not stays:
         print_note(
             f"Detached; turn {turn.id} goes on. Come back with: holdfast turn watch {render.quote_shell(turn.id)}"
