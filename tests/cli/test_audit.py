@@ -36,8 +36,8 @@ def test_S43_a_turn_is_told_with_who_decided_what_on_which_arguments_and_when(ho
     for words in (
         "turn audited: completed",
         "asked for: write_file",
-        "verdict   ask by rule default: changes-ask",
-        "verdict   allow by rule default: reads-proceed",
+        "verdict  ask by rule default: changes-ask",
+        "verdict  allow by rule default: reads-proceed",
         "audited/b1c1/2 (edit), waited ",
         "proceed_once by ada, signature valid, key ",
         ": fine",

@@ -228,7 +228,7 @@ def render_call(whole: Call) -> Group:
         "ran": f"{whole.execution_time.total_seconds():.2f} s" if whole.execution_time else None,
         "error": f"{whole.error.type}: {whole.error.message}" if whole.error else None,
     }
-    parts += [Text(f"  {name:8} {format_line(value, 2_000)}") for name, value in facts.items() if value]
+    parts.append(render_facts((name, format_line(value, 2_000)) for name, value in facts.items() if value))
     arguments = whole.bound.arguments if whole.bound else whole.request.arguments
     if whole.original is not None:
         parts += [Text("arguments as requested", "dim"), _render_json(whole.original)]
@@ -245,6 +245,11 @@ def render_call(whole: Call) -> Group:
         if display and not (shown and display == shown.diff):
             parts += [Text("shown to people", "dim"), Text(strip_controls(display))]
     return Group(*parts)
+
+
+def render_facts(facts: Iterable[tuple[str, str]], style: str = "") -> PlainTable:
+    """Names and values below a heading, each on a line."""
+    return PlainTable([(Text(f"  {name}", style), Text(value, style)) for name, value in facts])
 
 
 def describe_definition(server: str | None, about: ToolNotes | None) -> list[str]:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 from holdfast.activities.mcp.server.definition_pins import PinnedDefinitions
 from holdfast.activities.mcp.server.definitions import is_wanted
@@ -101,8 +102,8 @@ def show_tool(name: ToolName, json: Json = False) -> None:
     called = f"{strip_controls(declaration.display_name)}, " if declaration.display_name else ""
     print_text(f"{declaration.name}  ({called}effect: {declaration.effect.value}, from {entry.source})")
     print_text(f"{strip_controls(declaration.description)}\n")
-    for line in _format_parameters(declaration.parameters):
-        print_text(f"  {strip_controls(line)}")
+    parameters = _describe_parameters(declaration.parameters)
+    print_table((), [(Text(f"  {strip_controls(name)}"), text) for name, text in parameters])
     for line in _describe_traits(entry):
         print_text(f"  {line}")
 
@@ -163,18 +164,21 @@ def _entry_as_json(entry: RegisteredTool) -> dict[str, Any]:
     return {**entry.declaration.model_dump(mode="json"), "source": entry.source, "digest": entry.declaration.digest}
 
 
-def _format_parameters(schema: dict[str, Any]) -> list[str]:
-    """One line for each parameter: its name, description and type, and whether it is required."""
+def _describe_parameters(schema: dict[str, Any]) -> list[tuple[str, str]]:
+    """The name of each parameter, and its description, type, and whether it is required."""
     properties, required = schema.get("properties"), schema.get("required")
     needed = required if isinstance(required, list) else []
     known = properties.items() if isinstance(properties, dict) else ()
-    return [_format_parameter(name, spec if isinstance(spec, dict) else {}, name in needed) for name, spec in known]
+    return [
+        (name, _describe_parameter(spec if isinstance(spec, dict) else {}, required=name in needed))
+        for name, spec in known
+    ]
 
 
-def _format_parameter(name: str, spec: dict[str, Any], required: bool) -> str:
+def _describe_parameter(spec: dict[str, Any], *, required: bool) -> str:
     default = f"default {json.dumps(spec['default'])}" if spec.get("default") is not None else ""
     facts = ", ".join(filter(None, (_format_type(spec), "required" if required else default or "optional")))
-    return f"{name:18} {spec.get('description', '')} ({facts})"
+    return f"{spec.get('description', '')} ({facts})"
 
 
 def _format_type(spec: dict[str, Any]) -> str:

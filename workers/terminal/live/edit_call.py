@@ -11,8 +11,8 @@ import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple, NoReturn
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
 
 from holdfast.client.client import Holdfast
 from holdfast.client.turn import Turn
@@ -21,17 +21,14 @@ from holdfast.domain.turn.update_bodies import DecisionResult
 from holdfast.domain.turn.views import ApprovalView
 from holdfast.errors import BadInput, DecisionRefused, HoldfastError
 from holdfast.util.json_values import digest_canonical
-from holdfast.util.text import shorten_text, strip_controls
 from holdfast.util.text_replacement import apply_replacement, find_replacement
 from holdfast.workers.lookup.approvals import PendingApproval
 from holdfast.workers.terminal.editor import get_editor_command, open_draft, run_editor
-from holdfast.workers.terminal.input_files import STDIN, read_text
+from holdfast.workers.terminal.input_files import parse_arguments, read_source, read_words
 from holdfast.workers.terminal.render import quote_shell
 
 CONTENT_LIMIT = 1_000_000
 """Characters of a changed text, as a decision takes them."""
-FILE_LIMIT = 8_000_000
-"""Bytes of a file."""
 EDITING_SECONDS = 900.0
 """How long others see that a call is being edited, if the end is never announced."""
 RENEW_SECONDS = 600.0
@@ -63,7 +60,7 @@ class EditableText:
             return {"content": _check_size(typed)}
         if self.current is not None:
             return {"arguments": self.arguments | _build_replacement(self.current, _check_size(typed))}
-        arguments = _parse_object(typed, "what you typed")
+        arguments = parse_arguments(typed, "what you typed")
         return None if _is_same_json(arguments, self.arguments) else {"arguments": arguments}
 
 
@@ -93,12 +90,10 @@ def read_change(content: str | None, arguments: str | None) -> dict[str, Any] | 
     if content is not None and arguments is not None:
         raise BadInput("give --content or --arguments, not both")
     if content is not None:
-        return {"content": _check_size(_read_file(content))}
-    return (
-        {"arguments": _parse_object(_read_json_text(arguments), "the value of --arguments")}
-        if arguments is not None
-        else None
-    )
+        return {"content": _check_size(read_source(content, encoding="utf-8"))}
+    if arguments is not None:
+        return {"arguments": parse_arguments(read_words(arguments), "the value of --arguments")}
+    return None
 
 
 def is_new(change: dict[str, Any], pending: PendingApproval) -> bool:
@@ -193,40 +188,3 @@ def _check_size(text: str) -> str:
     if len(text) > CONTENT_LIMIT:
         raise BadInput(f"the text has {len(text):,} characters, over the limit of {CONTENT_LIMIT:,}")
     return text
-
-
-def _read_json_text(value: str) -> str:
-    return _read_file(value.removeprefix("@")) if value.startswith("@") else read_text(value)
-
-
-def _read_file(source: str) -> str:
-    """The text of a file, as it is; `-` is standard input."""
-    if source == STDIN:
-        return read_text(source)
-    try:
-        with Path(source).open("rb") as opened:
-            data = opened.read(FILE_LIMIT + 1)
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{source!r} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if len(data) > FILE_LIMIT:
-        raise BadInput(
-            f"{source!r} is over {FILE_LIMIT // 1_000_000} MB: a change has at most {CONTENT_LIMIT:,} characters"
-        )
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{source!r} is not UTF-8 text: byte {error.start} cannot be read") from None
-
-
-def _parse_object(text: str, name: str) -> dict[str, Any]:
-    def refuse_constant(constant: str) -> NoReturn:
-        raise ValueError(f"{constant} is not a JSON value")
-
-    try:
-        value = json.loads(text, parse_constant=refuse_constant)
-        json.dumps(value, ensure_ascii=False).encode()  # refuses surrogates
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{name} is not JSON: {shorten_text(strip_controls(str(error)), 200)}") from None
-    if not isinstance(value, dict):
-        raise BadInput(f'{name} must be a JSON object of arguments, for example {{"path": …}}')
-    return value
