@@ -175,7 +175,7 @@ def test_S25_a_call_is_changed_shown_again_and_the_model_is_told(home: Home) -> 
     assert "changed/b1c1/2" in done.stdout
     assert "+two = 2" in done.stdout
     assert "arguments changed by ben" in done.stdout
-    assert done.stdout.endswith("To let it run: holdfast approve changed/b1c1/2\n")
+    assert done.stdout.endswith("it needs approval again: holdfast approve changed/b1c1/2\n")
 
     same = home.run("modify", "changed/b1c1/2", "--content", "-", stdin="two = 2\n")
     assert (same.returncode, "no change, so nothing was sent" in same.stdout) == (0, True)
@@ -304,7 +304,7 @@ ID = "some/b1c1/1"
     [
         (["approve", ID, "--uses", "0", "--always"], "--uses"),
         (["approve", ID, "--uses", "2"], "--uses, --for and --save are options of a grant: add --always"),
-        (["approve", ID, "--save"], "about an answer that stands"),
+        (["approve", ID, "--save"], "are options of a grant"),
         (["approve", ID, "--always", "--save", "--uses", "2"], "leave out --uses or --save"),
         (["approve", ID, "--expires", "soon", "--always"], "'soon' must be a duration such as 90s"),
         (["approve", ID, "--expires", "9999d", "--always"], "at most a year"),
@@ -312,11 +312,11 @@ ID = "some/b1c1/1"
         (["approve", ID, "--for", "ever", "--always"], "ever"),
         (["approve", ID, "--scope", "0"], "--scope"),
         (["approve", ID, "--scope", "one"], "--scope"),
-        (["approve", ID, "--scope", "2", "--always-tool"], "each is another answer"),
-        (["approve", ID, "--always", "--always-tool"], "each is another answer"),
+        (["approve", ID, "--scope", "2", "--always-tool"], "each is another grant"),
+        (["approve", ID, "--always", "--always-tool"], "each is another grant"),
         (["approve", ID, "other/b1c1/1", "--scope", "2"], "give one approval id"),
         (["approve", "--turn", "some", "--scope", "1"], "give one approval id"),
-        (["approve", ID, "--always", "--content", "text"], "change one call, for once"),
+        (["approve", ID, "--always", "--content", "text"], "change one call: give one approval id"),
         (["approve", ID, "other/b1c1/1", "--content", "text"], "give one approval id"),
         (["approve", ID, "--content", "text", "--arguments", "{}"], "not both"),
         (["deny", ID, "--save"], "add --remember"),

@@ -116,8 +116,8 @@ def test_a_file_of_garbage_a_turn_that_is_not_and_a_folder_are_told(home: Home, 
         (("audit", "verify", str(garbage), "--key", "ed25519:xyz"), 2, "is not a public key"),
         (("audit", "verify", str(garbage), "--key", "nobody"), 2, "no key"),
         (("audit", "export", "x", "-o", ""), 2, "name is empty"),
-        (("audit", "export", "x", "-o", "/nowhere/x.tar"), 2, "no such folder"),
-        (("audit", "export", "x", "-o", str(home.folder)), 2, "cannot be written: it is a folder"),
+        (("audit", "export", "x", "-o", "/nowhere/x.tar"), 2, "its folder does not exist"),
+        (("audit", "export", "x", "-o", str(home.folder)), 2, "exists: give another name"),
         (("audit", "export", "x", "-o", "x.tar", "--sign", "nobody"), 2, "no key"),
     ):
         done = home.run(*arguments)
@@ -150,7 +150,7 @@ def test_the_commands_of_the_page_do_what_it_says(home: Home) -> None:
     assert "turn rollout: completed" in shown
     shown = _shell(home, blocks["export"])
     assert "Bundle is intact: turn rollout" in shown
-    assert "takes the same path" in shown
+    assert "acts the same" in shown
     shown = _shell(home, f"{blocks['tamper'].rstrip()} || echo code $?")
     assert "changed: decision 'proceed_once' of ada on rollout/b1c1/1" in shown
     assert shown.rstrip().endswith("code 1")

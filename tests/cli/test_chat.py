@@ -275,7 +275,7 @@ def test_a_key_answers_only_where_nothing_is_being_typed(home: Home) -> None:
         say(child, "Run it")
         child.until("executing|validating|awaiting|thinks")
         child.send("x")
-        child.until("send or clear what you type")
+        child.until("send or clear your message")
         child.send("yes, no")
         child.until("› xyes, no$")
         [waiting] = home.listed("typing~1")
@@ -398,14 +398,14 @@ def test_a_message_that_nobody_takes_is_offered_again(empty: Home) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        (["--model", "nonsense"], 2, "'nonsense' is no model: say PROVIDER:MODEL"),
+        (["--model", "nonsense"], 2, "'nonsense' is not a model: give PROVIDER:MODEL"),
         (["--model", "scripted"], 2, "a scripted model needs its replies: give --script FILE"),
         (["--model", "a:b", "--script", "c"], 2, "give --model or --script, not both"),
         (["--script", "missing.json"], 2, "no file is called 'missing.json'"),
-        (["--script", "typed.json", "--fallback", "a:b"], 2, "--fallback goes with --model"),
-        ([], 2, "no model is chosen: give --model PROVIDER:MODEL or --script FILE"),
+        (["--script", "typed.json", "--fallback", "a:b"], 2, "--fallback needs --model"),
+        ([], 2, "no model is set: give --model PROVIDER:MODEL or --script FILE"),
         (["--session", "unknown-one", "--resume"], 1, "no session is called 'unknown-one'"),
-        (["--session", "never-begun", "--max-steps", "3"], 2, "no model is chosen"),
+        (["--session", "never-begun", "--max-steps", "3"], 2, "no model is set"),
         (["--session", "a~1"], 2, "a session's id has between 1 and 400 characters, and no ~"),
         (["--session", " "], 2, "the session's id is empty"),
     ],

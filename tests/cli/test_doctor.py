@@ -190,7 +190,7 @@ def test_files_of_the_data_folder_that_are_not_as_they_should_be(empty: Home) ->
     code, found = looked(empty, "--offline")
     assert code == 1
     assert f"chmod 700 {empty.data}" in bad(found, "disk", "warning")
-    assert "nobody comes in by HTTP" in bad(found, "gateway")
+    assert "no token is accepted" in bad(found, "gateway")
     assert "restore it from a copy" in bad(found, "ledger")
     assert "once no command runs here" in bad(found, "host")
     assert "granted.toml" in bad(found, "grants")

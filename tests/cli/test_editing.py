@@ -63,7 +63,7 @@ def test_S25_a_text_is_edited_in_a_private_file_and_others_see_it_meanwhile(
         child.expect("edited/b1c1/2")
         child.expect(r"\+two = 2")
         child.expect("arguments changed by ben")
-        child.expect("To let it run: holdfast approve edited/b1c1/2")
+        child.expect("it needs approval again: holdfast approve edited/b1c1/2")
         assert ended(child) == 0
     assert (tmp_path / "modes").read_text().split() == ["600", "700"]
     assert edited(tmp_path).suffix == ".py"
@@ -83,7 +83,7 @@ def test_S25_of_an_edit_the_whole_file_is_seen_with_the_change_applied(home: Hom
     with terminal(home, "modify", "whole-file/b1c1/1", "--by", "ben", EDITOR=editor(script)) as child:
         child.expect(r"\+two = 22")
         child.expect(r"\+three = 33")
-        child.expect("To let it run: holdfast approve whole-file/b1c1/2")
+        child.expect("it needs approval again: holdfast approve whole-file/b1c1/2")
         assert ended(child) == 0
     assert (tmp_path / "seen").read_text() == "one = 1\ntwo = 22\nthree = 3\nfour = 4\n"
     assert edited(tmp_path).suffix == ".py"
@@ -186,7 +186,7 @@ def test_the_name_of_the_file_never_comes_from_a_model_unchecked(path: object, s
 def test_without_any_editor_it_says_what_to_do(home: Home, tmp_path: Path) -> None:
     asked(home, "no-editor", call("shell", command="echo fine"))
     with terminal(home, "modify", "no-editor/b1c1/1", PATH=str(tmp_path), EDITOR=" ", columns=200) as child:
-        child.expect("there is no editor here: set EDITOR, or give the change with --content")
+        child.expect("no editor is installed: set EDITOR, or give the change with --content")
         assert ended(child) == 2
     home.json("deny", "--turn", "no-editor")
 
@@ -274,7 +274,7 @@ def test_S24_what_always_covers_is_shown_before_it_is_asked_in_the_live_view(hom
         child.expect(r"2\. `git status` with further words")
         child.expect(r"from now on, as 1\?  \[y\] yes  \[n\] no  \[1-3\] another")
         child.send("n")
-        child.expect("what about this one")
+        child.expect("decide about this call")
         child.expect(KEYS)
         child.send("a")
         child.expect(r"as 1\?")

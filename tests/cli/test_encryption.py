@@ -61,7 +61,7 @@ def test_what_keys_there_are_is_told_without_them(place: Home) -> None:
     assert [key["ok"] for key in found["keys"]] == [True, True]
     assert SECRET not in done.stdout + json.dumps(found)
     assert OLDER not in done.stdout + json.dumps(found)
-    assert "Nothing is encrypted" in place.run("encryption", "check").stdout
+    assert "Payloads are not encrypted" in place.run("encryption", "check").stdout
 
 
 def test_a_key_that_cannot_be_had_stops_everything_with_its_line(place: Home) -> None:
@@ -178,8 +178,8 @@ def test_S42_what_nothing_needs_is_swept_by_the_command(encrypted: Home) -> None
     (payloads / ".namespaces" / "another").touch()
     refused = home.run("storage", "sweep", "--delete")
     assert refused.returncode == 1
-    assert "is used for other namespaces too: look at all of them with --also another" in refused.stderr
-    assert "nothing is removed as long as this is so" in refused.stderr
+    assert "other namespaces store payloads here too: add --also another" in refused.stderr
+    assert "not removed: fix the problems above" in refused.stderr
     (payloads / ".namespaces" / "another").unlink()
 
     (home.folder / "holdfast.toml").unlink()
@@ -200,7 +200,7 @@ def test_a_folder_of_another_server_is_not_swept(home: Home, tmp_path: Path) -> 
     options = ("storage", "sweep", "--delete", "--data", str(other), "--address", address)
     refused = home.run(*options)
     assert refused.returncode == 1
-    assert "is it another server's?" in refused.stderr
+    assert "does it belong to another server?" in refused.stderr
     assert stray.exists()
     assert home.run(*options, "--all", "--ignore-unreadable").returncode == 0
     assert not stray.exists()

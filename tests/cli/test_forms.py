@@ -208,7 +208,7 @@ def test_S39_only_done_is_consent_to_an_address_from_the_command_line(asking: Ho
 
 def test_S21_the_help_of_respond_tells_what_becomes_of_the_call(empty: Home) -> None:
     told = " ".join(empty.run("respond", "--help").stdout.split())
-    assert "A tool that asks in the middle of its run goes on with your answer" in told
+    assert "A tool that asks a question continues with your answer" in told
     assert "Any other call does not run" in told
 
 

@@ -104,7 +104,7 @@ def test_what_cannot_be_kept_is_told_and_the_decision_stands(home: Home, granted
     assert granted.read_text() == "nonsense = 1\n"
     home.seen("unkept", kind="turn", after="completed")
     listed = home.run("grants")
-    assert (listed.returncode, "of the kept answers only refusals count" in listed.stderr) == (1, True)
+    assert (listed.returncode, "only saved refusals are in effect" in listed.stderr) == (1, True)
 
 
 def test_an_answer_about_one_call_alone_is_not_saved_and_nothing_is_decided(home: Home, granted: Path) -> None:

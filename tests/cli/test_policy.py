@@ -72,7 +72,7 @@ def test_what_decides_is_explained(empty: Home) -> None:
         "  the model reads: Plan mode: only tools that merely read may run. Read what you need, then say what you "
         "would change.",
     ]
-    assert empty.run("policy", "explain", "--tool", "weather").stdout.startswith("No rule speaks")
+    assert empty.run("policy", "explain", "--tool", "weather").stdout.startswith("No rule matches")
 
 
 def test_an_explanation_in_json_holds_the_ruling_and_the_rules_passed_over(empty: Home) -> None:

@@ -52,7 +52,7 @@ def test_the_first_run_of_the_tutorial_works_as_written(home: Home) -> None:
     audited = _shell(home, blocks["audit"])
     assert "proceed_once by" in audited
     assert "Bundle is intact: turn hello" in audited
-    assert "takes the same path" in audited
+    assert "acts the same" in audited
 
 
 def test_the_first_run_of_the_readme_is_that_of_the_tutorial() -> None:

@@ -144,7 +144,7 @@ def test_a_message_whose_turn_did_not_come_in_time_is_taken_back(home: Home) -> 
         late = home.run("run", "And then", "--session", "busy", "--timeout", "1s", "--json")
         found = json.loads(late.stdout)
         assert (late.returncode, found["status"]) == (1, "cancelled")
-        assert "withdrawn before it had its turn" in found["reason"]
+        assert "withdrawn before its turn started" in found["reason"]
         assert home.json("sessions", "show", "busy")["waiting"] == []
         running.send_signal(signal.SIGINT)
         running.communicate(timeout=60)
@@ -179,13 +179,13 @@ def test_the_model_of_the_settings_file_answers_when_none_is_named(home: Home) -
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["Hello"], "no model is chosen: give --model PROVIDER:MODEL or --script FILE"),
+        (["Hello"], "no model is set: give --model PROVIDER:MODEL or --script FILE"),
         ([" ", "--model", "a:b"], "the prompt is empty"),
         (["-", "--model", "a:b"], "the prompt is empty"),
         (["\udcff", "--model", "a:b"], "the prompt is not UTF-8"),
-        (["-", "--script", "-"], "standard input can be one of these"),
-        (["Hello", "--model", "a:"], "'a:' is no model"),
-        (["Hello", "--model", "a:b", "--fallback", "c"], "'c' is no model"),
+        (["-", "--script", "-"], "can be read from standard input"),
+        (["Hello", "--model", "a:"], "'a:' is not a model"),
+        (["Hello", "--model", "a:b", "--fallback", "c"], "'c' is not a model"),
         (["Hello", "--model", "a:b", "--instructions", "@missing"], "no file is called 'missing'"),
         (["Hello", "--model", "a:b", "--max-seconds", "0"], "is not a duration between a second and a year"),
         (["Hello", "--model", "a:b", "--timeout", "soon"], "must be a duration"),

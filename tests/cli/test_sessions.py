@@ -131,7 +131,7 @@ def test_only_the_last_messages_are_shown_unless_all_are_asked_for(home: Home) -
         (["show", "a~1"], 2, "a session's id has between 1 and 400 characters, and no ~"),
         (["show", "x" * 401], 2, "a session's id has between 1 and 400 characters"),
         (["show", "half \udcff"], 2, "the session's id is not UTF-8 text"),
-        (["show", "no-session"], 2, "'no-session' is a turn, and no session"),
+        (["show", "no-session"], 2, "'no-session' is a turn, not a session"),
     ],
 )
 def test_what_is_no_session_is_said_to_be_none(arguments: list[str], code: int, words: str, home: Home) -> None:

@@ -142,7 +142,7 @@ def test_calls_that_fit_nowhere_are_refused_with_what_to_do(home: Home) -> None:
     calls = json.dumps(FIND)
     for stream, options, words in (
         ("reply", (), "has other calls where these would be (--at is the number of calls before these; it was 0)"),
-        ("reply", ("--at", "5"), "has 1 calls: call 5 cannot be the next (send those before them first"),
+        ("reply", ("--at", "5"), "has 1 calls: call 5 cannot be the next (send the calls before them first"),
         ("reply", ("--at", "1", "--attempt", "2"), "attempt 2 of 'reply' does not begin with call 0"),
         ("over", ("--at", "1"), "'over' is complete, and takes nothing more: say another name"),
         ("over", ("--attempt", "2"), "'over' is complete"),
@@ -163,7 +163,12 @@ def test_turns_that_take_nothing_say_why(home: Home) -> None:
     for arguments, stdin, code, words in (
         (("add", "nobodys", "reply", "--calls", "-"), calls, 1, "no turn is called 'nobodys'"),
         (("add", "quite-over", "reply", "--calls", "-"), calls, 1, "turn 'quite-over' has ended"),
-        (("add", "modelled", "reply", "--calls", "-"), calls, 1, "only turns started with --keep-open take calls"),
+        (
+            ("add", "modelled", "reply", "--calls", "-"),
+            calls,
+            1,
+            "only turns that were started with --keep-open accept calls",
+        ),
         (("interrupt", "nobodys", "Stop"), "", 1, "no turn is called 'nobodys'"),
         (("interrupt", "quite-over", "Stop"), "", 1, "turn 'quite-over' has ended"),
         (("interrupt", "modelled", "-"), large, 2, "has 1,000,001 characters, over the limit of 1,000,000"),

@@ -88,8 +88,8 @@ async def test_S46_the_profile_of_a_file_does_the_same(locked: Locked, tmp_path:
 @pytest.mark.parametrize(
     ("who", "other", "said"),
     [
-        ("stranger", {}, "it may not take the certificate in TEMPORAL_TLS_CLIENT_CERT_PATH"),
-        ("expired", {}, "it may not take the certificate in TEMPORAL_TLS_CLIENT_CERT_PATH"),
+        ("stranger", {}, "it may reject the certificate in TEMPORAL_TLS_CLIENT_CERT_PATH"),
+        ("expired", {}, "it may reject the certificate in TEMPORAL_TLS_CLIENT_CERT_PATH"),
         (None, {}, "it may require a client certificate: set TEMPORAL_TLS_CLIENT_CERT_PATH and"),
         (
             "client",
@@ -102,7 +102,7 @@ async def test_S46_the_profile_of_a_file_does_the_same(locked: Locked, tmp_path:
             {"TEMPORAL_TLS_CLIENT_KEY_PATH": "stranger.key"},
             "the client key does not belong to the client certificate",
         ),
-        ("client", {"TEMPORAL_TLS_CLIENT_KEY_PATH": "theirs.pem"}, "our certificate or key cannot be read"),
+        ("client", {"TEMPORAL_TLS_CLIENT_KEY_PATH": "theirs.pem"}, "the client certificate or key cannot be read"),
     ],
 )
 async def test_S46_a_wrong_certificate_is_told_in_a_sentence_with_exit_code_3(
@@ -121,7 +121,7 @@ async def test_S46_a_wrong_certificate_is_told_in_a_sentence_with_exit_code_3(
 async def test_S46_what_is_missing_of_a_pair_is_told_before_anybody_is_asked(locked: Locked, tmp_path: Path) -> None:
     half = presented(locked, TEMPORAL_TLS_CLIENT_KEY_PATH=str(locked.client.key))
     done = await somebody(tmp_path, half).run("inbox")
-    assert (done.code, "a certificate or a key, not both" in done.err) == (2, True)
+    assert (done.code, "a client certificate or its key, not both" in done.err) == (2, True)
     gone = presented(locked, locked.client, TEMPORAL_TLS_CLIENT_KEY_PATH="/nowhere/client.key")
     done = await somebody(tmp_path, gone).run("inbox")
     assert (done.code, "No such file or directory: '/nowhere/client.key'" in done.err) == (2, True)
@@ -225,7 +225,7 @@ def test_alerts_of_other_servers_are_understood() -> None:
     alert = "hyper::Error(Io, Custom { kind: InvalidData, error: AlertReceived(CertificateRequired) })"
     assert "it may require a client certificate" in explain_failure(alert, {"tls": True})
     mine = TLSConfig(client_cert=b"x", client_private_key=b"y")
-    assert "it may not take the certificate" in explain_failure(alert, {"tls": mine})
+    assert "it may reject the certificate" in explain_failure(alert, {"tls": mine})
 
 
 # What is told

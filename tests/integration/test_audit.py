@@ -61,7 +61,7 @@ async def _verifies_and_replays(folder: Path, file: Path, *options: str) -> tupl
     assert verified["intact"], verified["findings"]
     replayed = await elsewhere(folder, "audit", "replay", str(file))
     assert replayed.returncode == 0, replayed.stdout + replayed.stderr
-    assert "takes the same path" in replayed.stdout
+    assert "acts the same" in replayed.stdout
     return verified, await answered(folder, "audit", "show", str(file))
 
 

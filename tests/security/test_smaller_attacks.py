@@ -244,7 +244,7 @@ def test_S24_policy_explain_knows_the_answers_that_are_kept(empty: Home) -> None
 def test_S27_policy_explain_judges_in_a_mode_that_is_permitted(empty: Home) -> None:
     done = empty.run("policy", "explain", "--tool", "shell", "--args", '{"command": "make"}', "--mode", "yolo")
     assert done.stdout.startswith("ask: ")
-    assert "do not permit the mode yolo: the call is judged in default" in done.stderr
+    assert "do not permit mode yolo: the call is judged in mode default" in done.stderr
     config = empty.folder / "yolo.toml"
     config.write_text('modes = ["default", "yolo"]\n')
     empty.env["HOLDFAST_CONFIG"] = str(config)
