@@ -259,7 +259,7 @@ def test_two_signatures_are_told_and_neither_can_be_for_good(strict: Home) -> No
     assert told(strict, "approve", "release/b1c1/1", HOLDFAST_KEY="ben")["counted"]
     strict.seen("release", kind="turn", after="completed")
     shown = strict.run("turn", "show", "release", "--call", "b1c1").stdout
-    assert "approved ada, ben" in shown
+    assert "approved  ada, ben" in shown
 
 
 def test_S41_what_has_its_deadline_near_leads_the_inbox(strict: Home) -> None:

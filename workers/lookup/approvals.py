@@ -38,7 +38,7 @@ async def fetch_pending_approval(holdfast: Holdfast, approval_id: str) -> Pendin
         )
     if address.revision != call.revision:
         now = found.approval.approval_id
-        raise DecisionRefused("old_revision", f"approval {approval_id!r} was replaced by {now!r}: look at that one")
+        raise DecisionRefused("old_revision", f"approval {approval_id!r} was replaced: look at {now!r}")
     return found
 
 
