@@ -103,7 +103,7 @@ def import_command(name: str) -> Any:
 
 def import_all_commands() -> Any:
     """The command `holdfast` with all commands imported, for references and tests."""
-    root = get_command(app)
+    root: Any = get_command(app)
     for name in COMMANDS:
         root.add_command(import_command(name))
     return root

@@ -44,7 +44,7 @@ from holdfast.workers.cli.turn_options import (
 from holdfast.workers.exit_codes import FAILED, INTERRUPTED
 from holdfast.workers.lookup.turns import fetch_turns
 from holdfast.workers.terminal import approval_text, render, turn_text
-from holdfast.workers.terminal.follow_turn import LinePrinter, follow_turn, print_item_as_json
+from holdfast.workers.terminal.follow_turn import LinePrinter, follow_turn, print_item_as_json, watch_turn
 from holdfast.workers.terminal.input_files import read_calls
 from holdfast.workers.terminal.live.call_once import fetch_output
 from holdfast.workers.terminal.live.live_screen import follow_live
@@ -189,7 +189,7 @@ def watch(turn: TurnId, json: Json = False, address: Address = None, data: Data 
     Ctrl-C detaches and the turn goes on. With --json, one line per event and per piece of live output.
     """
 
-    async def watch_turn() -> int:
+    async def follow_to_end() -> int:
         holdfast = await open_holdfast(data, address)
         found = holdfast.get_turn(turn)
         if json:
@@ -198,7 +198,7 @@ def watch(turn: TurnId, json: Json = False, address: Address = None, data: Data 
         code = await _follow_to_end(holdfast, found, json)
         return 0 if code == FAILED else code
 
-    _exit_with(run_async(watch_turn()))
+    _exit_with(run_async(follow_to_end()))
 
 
 @turns.command(epilog=format_example("holdfast turn output hello b1c1"))
