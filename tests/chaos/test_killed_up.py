@@ -24,7 +24,7 @@ def test_S31_up_that_is_stopped_and_then_killed_in_the_middle_of_a_command_finds
         assert home.run("approve", "lasting/b1c1/1").returncode == 0
         _until_said(home, 1)
         assert up.end(signal.SIGINT) == 0
-    assert "Stopped. The next `holdfast up` goes on from here." in up.said
+    assert "Stopped. The next `holdfast up` continues from here." in up.said
     command = int((home.workspace / "pid").read_text())
     assert alive(command), "it was handed over"
     with home.up("--no-gateway") as up:

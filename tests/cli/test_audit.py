@@ -36,8 +36,8 @@ def test_S43_a_turn_is_told_with_who_decided_what_on_which_arguments_and_when(ho
     for words in (
         "turn audited: completed",
         "asked for: write_file",
-        "verdict   ask by rule default: changes-ask",
-        "verdict   allow by rule default: reads-proceed",
+        "verdict  ask by rule default: changes-ask",
+        "verdict  allow by rule default: reads-proceed",
         "audited/b1c1/2 (edit), waited ",
         "proceed_once by ada, signature valid, key ",
         ": fine",
@@ -61,7 +61,7 @@ def test_S43_a_bundle_goes_the_whole_way_and_shows_what_the_server_showed(home: 
     assert (made["signed"], made["absent"], made["kind"]) == (True, [], "turn")
     assert os.stat(file).st_mode & 0o777 == 0o600
     again = home.run("audit", "export", told, "-o", str(file))
-    assert (again.returncode, "there is a file" in again.stderr) == (2, True)
+    assert (again.returncode, "exists: give another name" in again.stderr) == (2, True)
     assert home.run("audit", "verify", str(file), "--key", "checker", "--head", made["head"]).returncode == 0
     replayed = home.json("audit", "replay", str(file))
     assert (replayed["same"], replayed["runs"], replayed["departures"]) == (True, 1, [])
@@ -75,7 +75,7 @@ def test_S43_a_bundle_goes_the_whole_way_and_shows_what_the_server_showed(home: 
     found = home.run("audit", "verify", str(other))
     assert found.returncode == 1
     assert found.stdout.startswith("changed: decision 'cancel' of bob on audited/b1c2/1\n")
-    assert "NOT as it was made" in found.stdout
+    assert "Bundle was modified" in found.stdout
 
 
 def test_S43_the_page_is_one_file(home: Home, told: str) -> None:
@@ -116,8 +116,8 @@ def test_a_file_of_garbage_a_turn_that_is_not_and_a_folder_are_told(home: Home, 
         (("audit", "verify", str(garbage), "--key", "ed25519:xyz"), 2, "is not a public key"),
         (("audit", "verify", str(garbage), "--key", "nobody"), 2, "no key"),
         (("audit", "export", "x", "-o", ""), 2, "name is empty"),
-        (("audit", "export", "x", "-o", "/nowhere/x.tar"), 2, "no such folder"),
-        (("audit", "export", "x", "-o", str(home.folder)), 2, "there is a file"),
+        (("audit", "export", "x", "-o", "/nowhere/x.tar"), 2, "its folder does not exist"),
+        (("audit", "export", "x", "-o", str(home.folder)), 2, "exists: give another name"),
         (("audit", "export", "x", "-o", "x.tar", "--sign", "nobody"), 2, "no key"),
     ):
         done = home.run(*arguments)
@@ -149,8 +149,8 @@ def test_the_commands_of_the_page_do_what_it_says(home: Home) -> None:
     shown = _shell(home, "holdfast approve" + rest)
     assert "turn rollout: completed" in shown
     shown = _shell(home, blocks["export"])
-    assert "As it was made: turn rollout" in shown
-    assert "takes the same path" in shown
+    assert "Bundle is intact: turn rollout" in shown
+    assert "acts the same" in shown
     shown = _shell(home, f"{blocks['tamper'].rstrip()} || echo code $?")
     assert "changed: decision 'proceed_once' of ada on rollout/b1c1/1" in shown
     assert shown.rstrip().endswith("code 1")

@@ -135,7 +135,7 @@ def test_S18_ctrl_c_stops_the_turn_and_the_conversation_goes_on(home: Home) -> N
         child.send("y")
         child.expect("executing")
         child.sendintr()
-        child.expect("told to stop")
+        child.expect("Stopping the turn")
         child.expect("The turn was cancelled")
         say(child, "Are you there?")
         child.expect("Still here.")
@@ -192,7 +192,7 @@ def test_an_approval_waits_for_whoever_comes_back_to_the_conversation(how: str, 
         child.expect(KEYS)
         if how == "left":
             child.send("\x04")
-            child.expect(f"Left; what runs goes on. Come back with: holdfast chat --resume --session {session}")
+            child.expect(f"Left; the turn goes on. Come back with: holdfast chat --resume --session {session}")
             assert ended(child) == 0
         else:
             child.kill()
@@ -213,7 +213,7 @@ def test_an_approval_waits_for_whoever_comes_back_to_the_conversation(how: str, 
 def test_the_newest_open_session_is_resumed_and_without_one_there_is_nothing_to_go_on_with(empty: Home) -> None:
     with empty.up():
         with terminal(empty, "chat", "--resume") as child:
-            child.expect("no session is open: begin one with `holdfast chat`")
+            child.expect("no session is open: start one with `holdfast chat`")
             assert ended(child) == 1
         with terminal(empty, "chat", "--script", script(empty, "newest", {"text": "Hello."})) as child:
             child.expect("Session (session-[0-9a-f]+), model scripted")
@@ -275,7 +275,7 @@ def test_a_key_answers_only_where_nothing_is_being_typed(home: Home) -> None:
         say(child, "Run it")
         child.until("executing|validating|awaiting|thinks")
         child.send("x")
-        child.until("send or clear what you type")
+        child.until("send or clear your message")
         child.send("yes, no")
         child.until("› xyes, no$")
         [waiting] = home.listed("typing~1")
@@ -297,7 +297,7 @@ def test_S18_escape_stops_the_turn_and_what_was_typed_stays(home: Home) -> None:
         child.send("Are you there?")
         child.until("› Are you there[?]")
         child.send("\x1b")
-        child.expect("told to stop")
+        child.expect("Stopping the turn")
         child.expect("The turn was cancelled")
         child.until(IDLE)
         child.send("\r")
@@ -370,9 +370,9 @@ def test_a_second_ctrl_c_leaves_a_turn_that_does_not_stop(empty: Home) -> None:
         os.kill(up.where["worker"], signal.SIGSTOP)
         try:
             child.sendintr()
-            child.expect("told to stop; Ctrl-C again leaves")
+            child.expect("Stopping the turn; Ctrl-C again leaves")
             child.sendintr()
-            child.expect("Left; what runs goes on. Come back with: holdfast chat --resume --session hanging")
+            child.expect("Left; the turn goes on. Come back with: holdfast chat --resume --session hanging")
             assert ended(child) == 130
         finally:
             os.kill(up.where["worker"], signal.SIGCONT)
@@ -398,14 +398,14 @@ def test_a_message_that_nobody_takes_is_offered_again(empty: Home) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        (["--model", "nonsense"], 2, "'nonsense' is no model: say PROVIDER:MODEL"),
+        (["--model", "nonsense"], 2, "'nonsense' is not a model: give PROVIDER:MODEL"),
         (["--model", "scripted"], 2, "a scripted model needs its replies: give --script FILE"),
         (["--model", "a:b", "--script", "c"], 2, "give --model or --script, not both"),
         (["--script", "missing.json"], 2, "no file is called 'missing.json'"),
-        (["--script", "typed.json", "--fallback", "a:b"], 2, "--fallback goes with --model"),
-        ([], 2, "no model is chosen: give --model PROVIDER:MODEL or --script FILE"),
+        (["--script", "typed.json", "--fallback", "a:b"], 2, "--fallback needs --model"),
+        ([], 2, "no model is set: give --model PROVIDER:MODEL or --script FILE"),
         (["--session", "unknown-one", "--resume"], 1, "no session is called 'unknown-one'"),
-        (["--session", "never-begun", "--max-steps", "3"], 2, "no model is chosen"),
+        (["--session", "never-begun", "--max-steps", "3"], 2, "no model is set"),
         (["--session", "a~1"], 2, "a session's id has between 1 and 400 characters, and no ~"),
         (["--session", " "], 2, "the session's id is empty"),
     ],
@@ -419,7 +419,7 @@ def test_a_conversation_that_cannot_begin_says_why(options: list[str], code: int
 def test_without_a_terminal_there_is_no_conversation(empty: Home) -> None:
     done = empty.run("chat", stdin="Hello\n")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "a conversation needs a terminal: to ask one question, use `holdfast run`" in done.stderr
+    assert "a chat needs a terminal: to ask one question, use `holdfast run`" in done.stderr
 
 
 def test_what_a_delegated_task_asks_is_asked_in_the_same_conversation(home: Home) -> None:

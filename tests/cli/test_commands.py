@@ -205,7 +205,7 @@ def test_everything_that_waits_in_a_turn_is_listed_and_approved_as_shown(home: H
     found = home.json("inbox", "--turn", "whole", "--limit", "1")
     assert (len(found["approvals"]), found["total"], found["turns"]) == (1, 2, 1)
     shown = home.run("inbox", "--turn", "whole").stdout
-    assert shown.rstrip().endswith("2 wait in 1 turn")
+    assert shown.rstrip().endswith("2 pending in 1 turn")
     assert "runs: echo, cat" in shown
     assert "beside" not in shown
 

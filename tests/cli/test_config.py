@@ -95,7 +95,7 @@ def test_a_file_that_is_merely_found_stops_what_would_run_it_until_it_is_trusted
     for arguments in (["inbox"], ["turn", "list"], ["approve", "a/b1c1/1"]):
         done = place.run(*arguments)
         assert done.returncode == 3, "they only talk to a server, and there is none"
-        assert done.stderr.startswith(f"Left out: {file} was found here and is not trusted")
+        assert done.stderr.startswith(f"Ignored the settings file: {file} was found here and is not trusted")
     assert place.run("--no-config", "inbox").returncode == 3
     assert place.run("--config", "holdfast.toml", "inbox").returncode == 3
 
@@ -147,7 +147,7 @@ def test_a_linked_file_is_trusted_where_the_link_is_and_as_long_as_its_target_st
 def test_trust_is_asked_for_on_a_terminal_and_not_given_without_an_answer(place: Home) -> None:
     write(place, DISCOVERY)
     done = place.run("config", "trust", stdin="y\n")
-    assert (done.returncode, "say --yes" in done.stderr) == (2, True)
+    assert (done.returncode, "give --yes" in done.stderr) == (2, True)
     for answer, code in (("n", 1), ("y", 0)):
         child = pexpect.spawn(
             COMMAND[0],

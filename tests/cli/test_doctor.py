@@ -62,7 +62,7 @@ def test_S46_everything_is_well_on_the_embedded_server(empty: Home) -> None:
         }
         assert wanted | {"ledger", "sandbox", "tools", "policy", "hooks", "mcp", "models", "gateway"} <= set(found)
         said = empty.run("doctor").stdout
-        assert said.rstrip().endswith("Everything is well.")
+        assert said.rstrip().endswith("No problems.")
         assert "\x1b" not in said, "nobody looks: no colours"
         before = sorted(empty.data.rglob("*"))
         looked(empty)
@@ -70,7 +70,9 @@ def test_S46_everything_is_well_on_the_embedded_server(empty: Home) -> None:
 
         code, found = looked(empty, HOLDFAST_TASK_QUEUE="nobody-is-here")
         assert code == 1
-        assert "no worker polls 'nobody-is-here': turns wait → start one: holdfast worker" in bad(found, "workers")
+        assert "no worker polls 'nobody-is-here': turns cannot go on → start one: holdfast worker" in bad(
+            found, "workers"
+        )
 
         code, found = looked(empty, HOLDFAST_BUILD="v7")
         assert (code, "no worker of version 'v7'" in bad(found, "versions")) == (1, True)
@@ -197,7 +199,7 @@ def test_files_of_the_data_folder_that_are_not_as_they_should_be(empty: Home) ->
     code, found = looked(empty, "--offline")
     assert code == 1
     assert f"chmod 700 {empty.data}" in bad(found, "disk", "warning")
-    assert "nobody comes in by HTTP" in bad(found, "gateway")
+    assert "no token is accepted" in bad(found, "gateway")
     assert "restore it from a copy" in bad(found, "ledger")
     assert "once no command runs here" in bad(found, "host")
     assert "granted.toml" in bad(found, "grants")
@@ -211,7 +213,7 @@ def test_S46_a_volume_of_kubernetes_is_as_it_should_be(empty: Home) -> None:
     with empty.up():
         code, found = looked(empty)
     assert (code, [one["level"] for one in found["disk"]]) == (0, ["ok"] * len(found["disk"]))
-    assert "(fsGroup), and what is in it is for its owner alone" in found["disk"][0]["says"]
+    assert "(fsGroup), and only their owner can read the files in it" in found["disk"][0]["says"]
     (empty.data / "tokens.json").touch()
     (empty.data / "tokens.json").chmod(0o640)
     _, found = looked(empty, "--offline")

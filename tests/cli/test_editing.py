@@ -63,7 +63,7 @@ def test_S25_a_text_is_edited_in_a_private_file_and_others_see_it_meanwhile(
         child.expect("edited/b1c1/2")
         child.expect(r"\+two = 2")
         child.expect("arguments changed by ben")
-        child.expect("To let it run: holdfast approve edited/b1c1/2")
+        child.expect("it needs approval again: holdfast approve edited/b1c1/2")
         assert ended(child) == 0
     assert (tmp_path / "modes").read_text().split() == ["600", "700"]
     assert edited(tmp_path).suffix == ".py"
@@ -83,7 +83,7 @@ def test_S25_of_an_edit_the_whole_file_is_seen_with_the_change_applied(home: Hom
     with terminal(home, "modify", "whole-file/b1c1/1", "--by", "ben", EDITOR=editor(script)) as child:
         child.expect(r"\+two = 22")
         child.expect(r"\+three = 33")
-        child.expect("To let it run: holdfast approve whole-file/b1c1/2")
+        child.expect("it needs approval again: holdfast approve whole-file/b1c1/2")
         assert ended(child) == 0
     assert (tmp_path / "seen").read_text() == "one = 1\ntwo = 22\nthree = 3\nfour = 4\n"
     assert edited(tmp_path).suffix == ".py"
@@ -98,7 +98,7 @@ def test_S25_of_an_edit_the_whole_file_is_seen_with_the_change_applied(home: Hom
 def test_S25_a_text_that_is_left_as_it_was_is_not_sent(home: Home, tmp_path: Path, editor: Any) -> None:
     asked(home, "left-alone", call("shell", command="echo same"))
     with terminal(home, "modify", "left-alone/b1c1/1", VISUAL=editor("touch $1"), EDITOR="false") as child:
-        child.expect("nothing was changed, so nothing was sent")
+        child.expect("no change, so nothing was sent")
         assert ended(child) == 0
     assert edited(tmp_path).suffix == ".sh"
     assert home.json("turn", "show", "left-alone")["approvals"][0]["editing"] is None
@@ -111,9 +111,9 @@ def test_S25_what_is_refused_is_kept_in_a_file_and_can_be_sent_once_more(
 ) -> None:
     asked(home, "refused-edit", call("shell", command="echo fine"))
     with terminal(home, "modify", "refused-edit/b1c1/1", EDITOR=editor('printf " " > "$1"'), columns=300) as child:
-        child.expect("What you typed is kept; to send it once more: (holdfast modify [^\n]*)\n")
+        child.expect("Your text is in [^;]+; send it again: (holdfast modify [^\n]*)\n")
         again = str(child.match.group(1))
-        child.expect("holdfast: the change was not taken: .*blank")
+        child.expect("holdfast: the change was refused: .*blank")
         assert ended(child) == 1
     kept = edited(tmp_path)
     assert again == f"holdfast modify refused-edit/b1c1/1 --content {kept}"
@@ -130,12 +130,12 @@ def test_S25_what_is_refused_is_kept_in_a_file_and_can_be_sent_once_more(
     [
         ('echo lost >> "$1"; exit 3', None, 1, "exited with code 3: nothing was sent"),
         ("kill -9 $$", None, 1, "was ended by SIGKILL: nothing was sent"),
-        ('rm "$1"', None, 1, "the editor left nothing to be read"),
+        ('rm "$1"', None, 1, "the edited file cannot be read"),
         (r'printf "\377" > "$1"', None, 1, "the text is not UTF-8"),
-        ('head -c 1000001 /dev/zero | tr "\\0" x > "$1"', None, 2, "a change takes 1,000,000"),
+        ('head -c 1000001 /dev/zero | tr "\\0" x > "$1"', None, 2, "over the limit of 1,000,000"),
         ('head -c 8000001 /dev/zero | tr "\\0" x > "$1"', None, 1, "the text is over 8 MB"),
         ("", "/nowhere/editor --wait", 2, "the editor '/nowhere/editor' cannot be started: No such file"),
-        ("", "ed 'unclosed", 2, "EDITOR is no command: no closing quotation"),
+        ("", "ed 'unclosed", 2, "EDITOR is not a command: no closing quotation"),
     ],
 )
 def test_an_editor_that_fails_sends_nothing_and_is_not_open_any_more(
@@ -158,7 +158,7 @@ def test_ctrl_c_ends_the_editor_and_others_no_longer_see_it(home: Home, tmp_path
     with terminal(home, "modify", "interrupted/b1c1/1", EDITOR=editor(script), columns=300) as child:
         child.expect("editing")
         child.sendintr()
-        child.expect("What you typed is kept")
+        child.expect("Your text is in")
         assert ended(child) == 130
     [item] = home.json("turn", "show", "interrupted")["approvals"]
     assert (item["approval_id"], item["editing"]) == ("interrupted/b1c1/1", None)
@@ -186,7 +186,7 @@ def test_the_name_of_the_file_never_comes_from_a_model_unchecked(path: object, s
 def test_without_any_editor_it_says_what_to_do(home: Home, tmp_path: Path) -> None:
     asked(home, "no-editor", call("shell", command="echo fine"))
     with terminal(home, "modify", "no-editor/b1c1/1", PATH=str(tmp_path), EDITOR=" ", columns=200) as child:
-        child.expect("there is no editor here: set EDITOR, or give the change with --content")
+        child.expect("no editor is installed: set EDITOR, or give the change with --content")
         assert ended(child) == 2
     home.json("deny", "--turn", "no-editor")
 
@@ -195,7 +195,7 @@ def test_S25_arguments_are_edited_as_json_and_broken_ones_are_kept(strict: Home,
     asked(strict, "json", call("publish", title="News", copies=1))
     broken = editor('echo "{" > "$1"')
     with terminal(strict, "modify", "json/b1c1/1", EDITOR=broken, columns=300) as child:
-        child.expect("to send it once more: holdfast modify json/b1c1/1 --arguments @/")
+        child.expect("send it again: holdfast modify json/b1c1/1 --arguments @/")
         child.expect("what you typed is not JSON")
         assert ended(child) == 2
     assert edited(tmp_path).read_text() == "{\n"
@@ -238,7 +238,7 @@ def test_an_editor_that_fails_gives_the_live_view_its_screen_back(home: Home, ed
     ) as child:
         child.expect(KEYS)
         child.send("e")
-        child.expect("That did not count: the editor .* exited with code 2")
+        child.expect("Not sent: the editor .* exited with code 2")
         child.expect(KEYS)
         child.send("y")
         child.expect("Approved.")
@@ -257,8 +257,8 @@ def test_a_turn_that_ends_meanwhile_waits_for_the_editor(home: Home, tmp_path: P
         home.seen("live-late", kind="turn", after="completed")
         child.sendline("echo mine")
         child.expect("Decided elsewhere by another")
-        child.expect("That did not count")
-        child.expect("What you typed is kept")
+        child.expect("Not sent")
+        child.expect("Your text is in")
         assert ended(child) == 0
     assert edited(tmp_path).read_text() == "echo mine"
 
@@ -274,7 +274,7 @@ def test_S24_what_always_covers_is_shown_before_it_is_asked_in_the_live_view(hom
         child.expect(r"2\. `git status` with further words")
         child.expect(r"from now on, as 1\?  \[y\] yes  \[n\] no  \[1-3\] another")
         child.send("n")
-        child.expect("what about this one")
+        child.expect("decide about this call")
         child.expect(KEYS)
         child.send("a")
         child.expect(r"as 1\?")
@@ -306,7 +306,7 @@ def test_what_others_do_is_told_in_the_live_view(home: Home) -> None:
             home.run("modify", "live-news/b1c1/1", "--arguments", '{"command": "echo 1"}', "--by", "ben").returncode
             == 0
         )
-        child.expect("Changed elsewhere: it is asked about again")
+        child.expect("Changed elsewhere: it needs approval again")
         child.expect("Approve call 1 of 2")
         child.expect(r"\$ echo 1")
         child.expect(KEYS)

@@ -53,15 +53,15 @@ def test_a_new_key_is_printed_and_is_one(place: Home) -> None:
 def test_what_keys_there_are_is_told_without_them(place: Home) -> None:
     done = place.run("--config", "mine.toml", "encryption", "check")
     assert done.returncode == 0, done.stderr
-    assert "new  written and read with  the variable HOLDFAST_NEW_KEY" in done.stdout
+    assert "new  encrypts and decrypts  the variable HOLDFAST_NEW_KEY" in done.stdout
     assert "old  read with              the file" in done.stdout
-    assert "What is not encrypted is accepted." in done.stdout
+    assert "Unencrypted payloads are accepted." in done.stdout
     found = json.loads(place.run("--config", "mine.toml", "encryption", "check", "--json").stdout)
     assert (found["encrypts"], found["writes"], found["plain"]) == (True, "new", "accept")
     assert [key["ok"] for key in found["keys"]] == [True, True]
     assert SECRET not in done.stdout + json.dumps(found)
     assert OLDER not in done.stdout + json.dumps(found)
-    assert "Nothing is encrypted" in place.run("encryption", "check").stdout
+    assert "Payloads are not encrypted" in place.run("encryption", "check").stdout
 
 
 def test_a_key_that_cannot_be_had_stops_everything_with_its_line(place: Home) -> None:
@@ -85,7 +85,7 @@ def test_what_a_file_runs_for_a_key_is_shown_before_it_is_trusted(place: Home) -
     )
     done = place.run("config", "trust")
     assert "  runs at start      vault read x  (encryption key v)" in done.stdout
-    assert "  keeps payloads in  s3, bucket abc at http://x" in done.stdout
+    assert "  stores payloads in  s3, bucket abc at http://x" in done.stdout
 
 
 def test_settings_in_effect_tell_of_keys_and_stores(place: Home) -> None:
@@ -163,7 +163,7 @@ def test_S42_what_nothing_needs_is_swept_by_the_command(encrypted: Home) -> None
     told = home.run("storage", "sweep")
     assert told.returncode == 0, told.stderr
     assert "could be removed" in told.stdout
-    assert "Nothing was removed: say --delete." in told.stderr
+    assert "Nothing was removed: add --delete." in told.stderr
     assert stray.exists()
 
     found = home.json("storage", "sweep", "--delete")
@@ -178,8 +178,8 @@ def test_S42_what_nothing_needs_is_swept_by_the_command(encrypted: Home) -> None
     (payloads / ".namespaces" / "another").touch()
     refused = home.run("storage", "sweep", "--delete")
     assert refused.returncode == 1
-    assert "is used for other namespaces too: look at all of them with --also another" in refused.stderr
-    assert "nothing is removed as long as this is so" in refused.stderr
+    assert "other namespaces store payloads here too: add --also another" in refused.stderr
+    assert "not removed: fix the problems above" in refused.stderr
     (payloads / ".namespaces" / "another").unlink()
 
     (home.folder / "holdfast.toml").unlink()
@@ -200,7 +200,7 @@ def test_a_folder_of_another_server_is_not_swept(home: Home, tmp_path: Path) -> 
     options = ("storage", "sweep", "--delete", "--data", str(other), "--address", address)
     refused = home.run(*options)
     assert refused.returncode == 1
-    assert "is it another server's?" in refused.stderr
+    assert "does it belong to another server?" in refused.stderr
     assert stray.exists()
     assert home.run(*options, "--all", "--ignore-unreadable").returncode == 0
     assert not stray.exists()

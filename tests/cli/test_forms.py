@@ -187,7 +187,7 @@ def test_S41_of_a_long_form_the_inbox_says_how_many_fields_there_are_and_where(a
     assert "  … and 10 more: see all with `holdfast turn show long --call b1c1`\n" in shown
     assert "  field59: text" in asking.run("turn", "show", "long", "--call", "b1c1").stdout
     done = asking.run("deny", asked)
-    assert done.stdout == f"{asked}: declined; the tool is told so, and goes on.\n"
+    assert done.stdout == f"{asked}: declined; the tool goes on without an answer.\n"
     asking.seen("long", after="success")
     assert _heard(asking) == {"action": "decline"}
 
@@ -208,7 +208,7 @@ def test_S39_only_done_is_consent_to_an_address_from_the_command_line(asking: Ho
 
 def test_S21_the_help_of_respond_tells_what_becomes_of_the_call(empty: Home) -> None:
     told = " ".join(empty.run("respond", "--help").stdout.split())
-    assert "A tool that asks in the middle of its run goes on with your answer" in told
+    assert "A tool that asks a question continues with your answer" in told
     assert "Any other call does not run" in told
 
 

@@ -53,7 +53,7 @@ def test_S24_answers_of_all_turns_are_listed_and_revoked_and_what_has_not_begun_
     assert waiting(home, "listed/1") == ["listed/1/b1c2/2", "listed/1/b1c3/1"]
     assert waiting(home, "listed/2") == ["listed/2/b1c3/1"]
     assert home.json("grants", "--turn", "listed/1")["grants"] == []
-    assert home.run("grants", "--turn", "listed/1").stdout == "No standing answer is known here.\n"
+    assert home.run("grants", "--turn", "listed/1").stdout == "No grants.\n"
     for turn in ("listed/1", "listed/2"):
         home.json("deny", "--turn", turn)
 
@@ -62,9 +62,9 @@ def test_S24_an_answer_is_kept_for_good_counts_in_the_next_turn_and_is_revoked(h
     asked(home, "kept", call("shell", command="echo kept"))
     done = home.run("approve", "kept/b1c1/1", "--always", "--save", "--by", "ana")
     assert done.returncode == 0, done.stderr
-    assert "; for good\n" in done.stdout
+    assert "; permanently\n" in done.stdout
     [rule] = [entry.rule for entry in load_saved(granted).entries]
-    assert done.stdout.endswith(f"Saved for good as {rule.name} in {granted}, for this host only.\n")
+    assert done.stdout.endswith(f"Saved as {rule.name} in {granted}, for this host only.\n")
 
     home.start("kept-2", call("shell", command="echo kept"))
     home.seen("kept-2", kind="turn", after="completed")
@@ -104,7 +104,7 @@ def test_what_cannot_be_kept_is_told_and_the_decision_stands(home: Home, granted
     assert granted.read_text() == "nonsense = 1\n"
     home.seen("unkept", kind="turn", after="completed")
     listed = home.run("grants")
-    assert (listed.returncode, "of the kept answers only refusals count" in listed.stderr) == (1, True)
+    assert (listed.returncode, "only saved refusals are in effect" in listed.stderr) == (1, True)
 
 
 def test_an_answer_about_one_call_alone_is_not_saved_and_nothing_is_decided(home: Home, granted: Path) -> None:

@@ -97,7 +97,7 @@ def test_S18_S24_the_story_of_the_sessions_page_works_as_written(home: Home) -> 
     blocks = read_blocks(SESSIONS)
     begun = _shell(home, blocks["begin"])
     assert "There is a note to be sorted." in begun
-    assert "Turn tidy~2 takes it up." in begun
+    assert "Turn tidy~2 gets the message." in begun
     home.seen("tidy~2", after="awaiting_approval")
     shown = _shell(home, blocks["look"])
     assert read_samples(SESSIONS)["look"] in shown
@@ -111,7 +111,7 @@ def test_S18_S24_the_story_of_the_sessions_page_works_as_written(home: Home) -> 
     asyncio.run(wait_until(lambda: _idle(home, "tidy"), seconds=SECONDS))
     assert "g1 of session tidy: revoked" in _shell(home, blocks["revoke"])
     assert home.json("sessions", "grants", "tidy")["grants"] == []
-    assert "ends when what was said is done" in _shell(home, blocks["close"])
+    assert "ends when all queued messages are done" in _shell(home, blocks["close"])
 
 
 async def _idle(home: Home, session: str) -> bool:

@@ -82,7 +82,7 @@ def test_up_says_that_the_port_of_its_metrics_is_taken_and_nothing_of_the_gatewa
         done = empty.run("--config", str(file), *up, PYTHONPATH=str(slow))
     assert done.returncode == 1, done.stderr
     first, last = done.stderr.splitlines()
-    assert f"no metrics can be had at 127.0.0.1:{port} (telemetry.metrics)" in first
+    assert f"metrics cannot be served at 127.0.0.1:{port} (telemetry.metrics)" in first
     assert last == "holdfast: the worker was not ready: it exited with code 2"
     assert done.stdout == ""
 

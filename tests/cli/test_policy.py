@@ -63,7 +63,7 @@ def test_what_decides_is_explained(empty: Home) -> None:
     assert done.stdout == f"allow: by rule 'git' (user tier, {file}:2)\n"
     done = empty.run(*explain("git status; git push"), "--policy", "p.toml")
     assert done.stdout.splitlines()[0].startswith("ask: by rule 'changes-ask' (default tier, ")
-    assert "  a person would be asked about: shell git status; git push" in done.stdout
+    assert "  a person is asked about: shell git status; git push" in done.stdout
     assert re.search(r"allow +user +git +not every program of the call is `git status`\n", done.stdout)
     done = empty.run(*explain("git push"), "--mode", "plan")
     assert done.stdout.splitlines()[:3] == [
@@ -72,7 +72,7 @@ def test_what_decides_is_explained(empty: Home) -> None:
         "  the model reads: Plan mode: only tools that merely read may run. Read what you need, then say what you "
         "would change.",
     ]
-    assert empty.run("policy", "explain", "--tool", "weather").stdout.startswith("No rule speaks")
+    assert empty.run("policy", "explain", "--tool", "weather").stdout.startswith("No rule matches")
 
 
 def test_an_explanation_in_json_holds_the_ruling_and_the_rules_passed_over(empty: Home) -> None:
@@ -131,7 +131,7 @@ def test_expectations_that_fail_are_told_with_their_line_and_exit_code_1(kind: s
     line = 5 if kind == "toml" else 2
     told = 'shell {"command": "git push"} in mode default: expected allow, got ask by \'changes-ask\' (default)'
     assert (done.returncode, done.stderr) == (1, "")
-    assert done.stdout.splitlines() == [f"{file}, line {line}: {told}", "1 of 2 expectations hold."]
+    assert done.stdout.splitlines() == [f"{file}, line {line}: {told}", "1 of 2 expectations are met."]
     found = json.loads(empty.run("policy", "test", file.name, "--policy", "p.toml", "--json").stdout)
     assert (found["ok"], found["expectations"], found["failures"]) == (False, 2, [{"line": line, "message": told}])
     file.write_text(text.replace("push", "status"))
@@ -286,9 +286,9 @@ def test_an_explanation_tells_how_a_person_is_asked_and_what_may_be_answered(emp
     write(empty, "p.toml", rule)
     done = empty.run(*explain("git push"), "--policy", "p.toml")
     assert done.stdout.splitlines()[1:4] == [
-        "  a person would be asked about: shell git push",
+        "  a person is asked about: shell git push",
         "  asked: by the role 'release', not by whoever started the turn, within 7 d, else deny",
-        "  standing answer offered: `git push`, exactly these words (proceed_always)",
+        "  grant offered: `git push`, exactly these words (proceed_always)",
     ]
     found = empty.json(*explain("git push"), "--policy", "p.toml")
     assert found["ruling"]["needs"] == {"role": "release", "approvals": 1, "not_requester": True}

@@ -51,8 +51,8 @@ def test_the_first_run_of_the_tutorial_works_as_written(home: Home) -> None:
     assert (home.workspace / "hello.txt").read_text() == "Hello\n"
     audited = _shell(home, blocks["audit"])
     assert "proceed_once by" in audited
-    assert "As it was made: turn hello" in audited
-    assert "takes the same path" in audited
+    assert "Bundle is intact: turn hello" in audited
+    assert "acts the same" in audited
 
 
 def test_the_first_run_of_the_readme_is_that_of_the_tutorial() -> None:

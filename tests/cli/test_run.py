@@ -51,7 +51,7 @@ def test_S27_a_turn_has_the_tools_that_were_named_and_no_other(home: Home) -> No
     assert "started with these tools: list_*, glob" in shown
     done = home.run("run", "Look", "--tool", "shell", "--session", "named-tools")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "--tool is for a session that begins: 'named-tools' is there" in done.stderr
+    assert "--tool is only for a new session: 'named-tools' exists" in done.stderr
     asked = home.run("run", "Look", "--confirm", "always", "--session", "named-tools")
     assert (asked.returncode, asked.stdout) == (0, "Done again.\n")
     [one, other] = home.json("sessions", "show", "named-tools", "--all")["messages"][-2]["responses"]
@@ -65,7 +65,7 @@ def test_S27_a_tool_that_there_is_not_ends_the_turn_with_what_may_have_been_mean
     assert "its list of tools has unknown names: 'read_fil'. Did you mean \"read_file\"" in done.stderr
     done = home.run("run", "Look", "--script", file, "--tool", "read file")
     assert done.returncode == 2
-    assert "--tool takes the name of a tool, or a pattern as github__*" in done.stderr
+    assert "--tool takes the name of a tool, or a pattern such as github__*" in done.stderr
 
 
 def test_somebody_at_the_terminal_is_asked_when_that_is_wanted(home: Home) -> None:
@@ -144,7 +144,7 @@ def test_a_message_whose_turn_did_not_come_in_time_is_taken_back(home: Home) -> 
         late = home.run("run", "And then", "--session", "busy", "--timeout", "1s", "--json")
         found = json.loads(late.stdout)
         assert (late.returncode, found["status"]) == (1, "cancelled")
-        assert "withdrawn before it had its turn" in found["reason"]
+        assert "withdrawn before its turn started" in found["reason"]
         assert home.json("sessions", "show", "busy")["waiting"] == []
         running.send_signal(signal.SIGINT)
         running.communicate(timeout=60)
@@ -179,15 +179,15 @@ def test_the_model_of_the_settings_file_answers_when_none_is_named(home: Home) -
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["Hello"], "no model is chosen: give --model PROVIDER:MODEL or --script FILE"),
+        (["Hello"], "no model is set: give --model PROVIDER:MODEL or --script FILE"),
         ([" ", "--model", "a:b"], "the prompt is empty"),
         (["-", "--model", "a:b"], "the prompt is empty"),
         (["\udcff", "--model", "a:b"], "the prompt is not UTF-8"),
-        (["-", "--script", "-"], "standard input can be one of these"),
-        (["Hello", "--model", "a:"], "'a:' is no model"),
-        (["Hello", "--model", "a:b", "--fallback", "c"], "'c' is no model"),
+        (["-", "--script", "-"], "can be read from standard input"),
+        (["Hello", "--model", "a:"], "'a:' is not a model"),
+        (["Hello", "--model", "a:b", "--fallback", "c"], "'c' is not a model"),
         (["Hello", "--model", "a:b", "--instructions", "@missing"], "no file is called 'missing'"),
-        (["Hello", "--model", "a:b", "--max-seconds", "0"], "is no time between a second and a year"),
+        (["Hello", "--model", "a:b", "--max-seconds", "0"], "is not a duration between a second and a year"),
         (["Hello", "--model", "a:b", "--timeout", "soon"], "must be a duration"),
         (["Hello", "--model", "a:b", "--max-steps", "0"], "'--max-steps': Input should be greater"),
     ],

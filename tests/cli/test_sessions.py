@@ -54,7 +54,7 @@ def test_a_session_is_listed_shown_told_something_and_closed(home: Home) -> None
     assert shown.startswith("session")
     assert any(line.split()[:3] == ["shown", "idle", "2"] for line in shown.splitlines())
 
-    assert home.run("sessions", "close", "shown").stdout == "Session shown ends when what was said is done.\n"
+    assert home.run("sessions", "close", "shown").stdout == "Session shown ends when all queued messages are done.\n"
     late = home.run("sessions", "send", "shown", "Too late")
     assert late.returncode == 1
     assert "'shown'" in late.stderr
@@ -72,7 +72,7 @@ def test_what_waits_is_shown_with_how_to_decide_and_a_grant_can_be_taken_back(ho
     assert [one["command"] for one in found["approvals"]] == ["echo asked"]
     text = home.run("sessions", "show", "waits").stdout
     assert text.startswith("session waits: waiting for confirmation of 1\n")
-    assert "  waits for its turn: Then this\n" in text
+    assert "  queued: Then this\n" in text
     assert "decide: holdfast approve 'waits~2/b1c1/1'" in text
 
     allowed = home.run("approve", "waits~2/b1c1/1", "--always")
@@ -83,7 +83,7 @@ def test_what_waits_is_shown_with_how_to_decide_and_a_grant_can_be_taken_back(ho
     assert grant["id"] == "g1"
     assert "g1   allows " in home.run("sessions", "grants", "waits").stdout
     assert home.json("sessions", "revoke", "waits", "g1")["covers"] == grant["covers"]
-    assert home.run("sessions", "grants", "waits").stdout == "No standing answer is known here.\n"
+    assert home.run("sessions", "grants", "waits").stdout == "No grants.\n"
     again = home.run("sessions", "revoke", "waits", "g1")
     assert again.returncode == 1
     assert "has no grant 'g1'" in again.stderr
@@ -131,7 +131,7 @@ def test_only_the_last_messages_are_shown_unless_all_are_asked_for(home: Home) -
         (["show", "a~1"], 2, "a session's id has between 1 and 400 characters, and no ~"),
         (["show", "x" * 401], 2, "a session's id has between 1 and 400 characters"),
         (["show", "half \udcff"], 2, "the session's id is not UTF-8 text"),
-        (["show", "no-session"], 2, "'no-session' is a turn, and no session"),
+        (["show", "no-session"], 2, "'no-session' is a turn, not a session"),
     ],
 )
 def test_what_is_no_session_is_said_to_be_none(arguments: list[str], code: int, words: str, home: Home) -> None:
@@ -150,4 +150,4 @@ def test_without_a_server_it_is_said_where_one_comes_from(empty: Home) -> None:
         assert "start one with `holdfast up`" in done.stderr
     with empty.up():
         assert empty.json("sessions") == {"sessions": []}
-        assert empty.run("sessions").stdout == "No sessions yet: begin one with `holdfast chat`.\n"
+        assert empty.run("sessions").stdout == "No sessions: start one with `holdfast chat`.\n"

@@ -85,9 +85,9 @@ def test_mode_and_content_from_outside_are_told() -> None:
     told = shown(turn_text.render_turn(view))
     assert "  mode plan\n" in told
     by = "    fetch, 2 calls\n    everything__get-annotated-message\n"
-    assert f"  has taken in content from outside, by\n{by}" in told
+    assert f"  has read content from outside, by\n{by}" in told
     assert "https://a" not in told
-    assert "  2 answers stand: holdfast grants --turn t\n" in told
+    assert "  2 grants: holdfast grants --turn t\n" in told
     usual = shown(turn_text.render_turn(TurnView(id="t", state="running")))
     assert usual == "turn t: running\n"
 
@@ -100,9 +100,12 @@ def test_mode_and_content_from_outside_are_told() -> None:
         ({"deadline": timedelta(days=6, hours=23, minutes=59), "on_deadline": "deny"}, "in 6 d 23 h, then"),
         ({"deadline": timedelta(seconds=-5), "on_deadline": "deny"}, "deadline now, then denied"),
         ({"needs": Needs(approvals=2), "approved_by": ("ana",)}, "1 of 2 approvals (ana)"),
-        ({"needs": Needs(role="ops", not_requester=True)}, "from somebody with the role ops; not from whoever started"),
+        (
+            {"needs": Needs(role="ops", not_requester=True)},
+            "from somebody with the role ops; not from the person who started",
+        ),
         ({"editing": "ben"}, "ben is editing it"),
-        ({"problem": "no \x1bsuch path"}, "the last change was not taken: no ␛such path"),
+        ({"problem": "no \x1bsuch path"}, "the last change was refused: no ␛such path"),
         ({"changed_by": ("ben",)}, "arguments changed by ben"),
     ],
 )
@@ -128,7 +131,7 @@ def test_S20_what_a_model_says_of_a_command_is_shown_as_its_words_on_one_line_an
 def test_turn_lists_its_background_commands_that_still_run() -> None:
     one = BackgroundCommand(handle="0" * 32, turn="t~1", call="b1c1", title="Run in the background: serve\x1b[2J")
     rows = shown(turn_text.render_turn(TurnView(id="t~2", state="idle", commands=(one,)))).split("\n")
-    assert f"  goes on in the background: {'0' * 32} (call b1c1, of t~1)" in rows
+    assert f"  runs in the background: {'0' * 32} (call b1c1, of t~1)" in rows
     assert "\x1b" not in "".join(rows)
 
 
@@ -172,10 +175,13 @@ def test_news_are_what_others_do(fields: dict[str, Any], words: str | None) -> N
     ("fields", "words"),
     [
         ({"after": "scheduled", "by": "ben", "actor": "person"}, "Decided elsewhere by ben: scheduled."),
-        ({"after": "scheduled", "by": "me", "actor": "person"}, "Answered by what you said before: scheduled."),
+        (
+            {"after": "scheduled", "by": "me", "actor": "person"},
+            "Decided by your earlier grant or decision: scheduled.",
+        ),
         ({"after": "scheduled", "by": "r", "actor": "policy"}, "Decided elsewhere by policy: r: scheduled."),
         ({"after": "error", "by": "deadline", "actor": "runtime"}, "Nobody answered before the deadline: error."),
-        ({"after": "awaiting_approval", "approval_id": "t/b1c2/2"}, "Changed elsewhere: it is asked about again."),
+        ({"after": "awaiting_approval", "approval_id": "t/b1c2/2"}, "Changed elsewhere: it needs approval again."),
         ({"after": "cancelled", "error": "cancelled: The turn was cancelled"}, "Call stopped with the turn."),
         ({"after": "cancelled", "error": "cancelled: no"}, "Call stopped elsewhere."),
     ],

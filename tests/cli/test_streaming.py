@@ -104,9 +104,9 @@ def test_S11_calls_are_added_as_they_come_and_what_comes_twice_counts_once(home:
     assert add(home, "added", "reply", LOOK) == first
     home.seen("added", call="b1c1", after="success")
     shown = home.run("turn", "show", "added").stdout
-    assert "more may come; if not: holdfast turn add added reply --complete" in shown
+    assert "waits for more calls; to end it: holdfast turn add added reply --complete" in shown
     told = home.run("turn", "add", "added", "reply", "--calls", "-", "--at", "1", stdin=json.dumps(FIND))
-    assert told.stdout == "Batch b1 of turn added, reply, has 2 calls so far; the next one comes with --at 2.\n"
+    assert told.stdout == "Batch b1 of turn added, reply, has 2 calls so far; add the next ones with --at 2.\n"
     told = home.run("turn", "add", "added", "reply", "--complete")
     assert told.stdout == "Batch b1 of turn added, reply, has 2 calls and is complete.\n"
     home.seen("added", kind="result", call="b1c2")
@@ -128,7 +128,7 @@ def test_S12_another_attempt_discards_the_one_before_for_the_reason_that_is_give
 
     late = home.run("turn", "add", "again", "reply", "--calls", "-", "--at", "2", stdin=json.dumps(LOOK))
     assert (late.returncode, late.stdout) == (1, "")
-    assert "attempt 1 of 'reply' was discarded: begin a new attempt (with --attempt 2, or later)" in late.stderr
+    assert "attempt 1 of 'reply' was discarded: begin another (give --attempt 2 or higher)" in late.stderr
     home.json("turn", "finish", "again")
     home.seen("again", kind="turn", after="completed")
     assert messages(home, "again") == {"b1c1": "The line broke", "b1c2": "The line broke", "b2c1": None}
@@ -141,8 +141,8 @@ def test_calls_that_fit_nowhere_are_refused_with_what_to_do(home: Home) -> None:
     add(home, "fitting", "over", LOOK, options=("--complete",))
     calls = json.dumps(FIND)
     for stream, options, words in (
-        ("reply", (), "has other calls where these would be (--at says how many come before these; it was 0)"),
-        ("reply", ("--at", "5"), "has 1 calls: call 5 cannot be the next (send those before them first"),
+        ("reply", (), "has other calls where these would be (--at is the number of calls before these; it was 0)"),
+        ("reply", ("--at", "5"), "has 1 calls: call 5 cannot be the next (send the calls before them first"),
         ("reply", ("--at", "1", "--attempt", "2"), "attempt 2 of 'reply' does not begin with call 0"),
         ("over", ("--at", "1"), "stream 'over' is complete: use another name for further calls"),
         ("over", ("--attempt", "2"), "'over' is complete"),
@@ -163,10 +163,15 @@ def test_turns_that_take_nothing_say_why(home: Home) -> None:
     for arguments, stdin, code, words in (
         (("add", "nobodys", "reply", "--calls", "-"), calls, 1, "no turn is called 'nobodys'"),
         (("add", "quite-over", "reply", "--calls", "-"), calls, 1, "turn 'quite-over' has ended"),
-        (("add", "modelled", "reply", "--calls", "-"), calls, 1, "only turns started with --keep-open take calls"),
+        (
+            ("add", "modelled", "reply", "--calls", "-"),
+            calls,
+            1,
+            "only turns that were started with --keep-open accept calls",
+        ),
         (("interrupt", "nobodys", "Stop"), "", 1, "no turn is called 'nobodys'"),
         (("interrupt", "quite-over", "Stop"), "", 1, "turn 'quite-over' has ended"),
-        (("interrupt", "modelled", "-"), large, 2, "has 1,000,001 characters; a turn takes 1,000,000"),
+        (("interrupt", "modelled", "-"), large, 2, "has 1,000,001 characters, over the limit of 1,000,000"),
         (("cancel", "nobodys", "--batch", "b1"), "", 1, "no turn is called 'nobodys'"),
         (("cancel", "quite-over", "--batch", "b1"), "", 1, "turn 'quite-over' has ended"),
         (("cancel", "modelled", "--batch", "b7"), "", 1, "batch 'b7' is not active; withdraw a queued one"),
@@ -272,7 +277,7 @@ def test_the_help_of_add_streams_a_reply_into_a_turn(home: Home) -> None:
     (home.workspace / "calls.json").write_text(json.dumps([LOOK]))
     told = _shell(home, "\n".join(commands))
     assert "Batch b1 of turn helped, reply-1, has 2 calls and is complete.\n" in told
-    assert "Batch b2 of turn helped, reply-2, has 1 call so far; the next one comes with --at 1.\n" in told
+    assert "Batch b2 of turn helped, reply-2, has 1 call so far; add the next ones with --at 1.\n" in told
     assert home.run("turn", "cancel", "helped").returncode == 0
 
 

@@ -173,8 +173,8 @@ def a_view(**fields: Any) -> TurnView:
 
 
 def test_S18_a_turn_says_whether_what_runs_is_interruptible() -> None:
-    assert "  interruptible: a new message stops what runs" in printed(turn_text.render_turn(a_view()), WIDE)
-    finishes = "  not interruptible: a new message is heard when what runs has finished"
+    assert "  interruptible: a new message stops the running calls" in printed(turn_text.render_turn(a_view()), WIDE)
+    finishes = "  not interruptible: a new message is read when the running calls have finished"
     assert finishes in printed(turn_text.render_turn(a_view(interruptible=False)), WIDE)
     idle = printed(turn_text.render_turn(TurnView(id="t", state="idle", interruptible=False)), WIDE)
     assert idle == ["turn t: idle"]
@@ -183,7 +183,7 @@ def test_S18_a_turn_says_whether_what_runs_is_interruptible() -> None:
 def test_S11_a_batch_that_waits_for_further_calls_says_so() -> None:
     call = a_view().batch.calls[0].model_copy(update={"status": Status.SUCCESS, "ended_at": BEGAN})  # type: ignore[union-attr]
     view = TurnView(id="it's", state="running", batch=BatchView(id="b1", calls=(call,), stream="a b", complete=False))
-    said = """  more may come; if not: holdfast turn add 'it'"'"'s' 'a b' --complete"""
+    said = """  waits for more calls; to end it: holdfast turn add 'it'"'"'s' 'a b' --complete"""
     assert printed(turn_text.render_turn(view), WIDE)[-1] == said
     writing = view.model_copy(update={"prompt": "Go"})
     assert printed(turn_text.render_turn(writing), WIDE)[-1] == "  the model still writes"

@@ -173,13 +173,13 @@ def test_S31_what_became_of_a_call_that_nobody_knows_is_asked_with_keys_of_its_o
     lost = call("shell", command="echo half of it; sleep 1; kill -9 $PPID; sleep 60")  # it kills its own supervisor
     file = calls_file(home, "lost.json", lost)
     for turn, key, told, text in (
-        ("done", "d", "Taken as done", "I looked: it is there"),
-        ("failed", "n", "Taken as failed", "took it as failed"),
+        ("done", "d", "Recorded as done", "I looked: it is there"),
+        ("failed", "n", "Recorded as failed", "took it as failed"),
     ):
         with terminal(home, "turn", "start", "--calls", file, "--id", turn, "--wait", columns=80) as child:
             child.expect(KEYS)
             child.send("y")
-            child.expect("What became of call 1 of 1")
+            child.expect("Unknown outcome of call 1 of 1")
             child.expect("half of it")
             child.expect(r"\[y\] run again  \[d\] done  \[n\] failed")
             child.expect(KEYS)

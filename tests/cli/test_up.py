@@ -32,7 +32,7 @@ def test_S46_up_is_stopped_with_ctrl_c_and_the_next_up_goes_on_where_it_stopped(
         empty.start("lasting", call("shell", command="echo once >> lasting.txt"))
         empty.seen("lasting", after="awaiting_approval")
         assert up.end(signal.SIGINT) == 0
-    assert "Stopped. The next `holdfast up` goes on from here." in up.said
+    assert "Stopped. The next `holdfast up` continues from here." in up.said
     assert empty.all_gone()
     assert not (empty.data / "server.json").exists()
     assert empty.run("inbox").returncode == 3
@@ -121,7 +121,7 @@ def test_a_port_that_was_asked_for_and_is_taken_leaves_the_gateway_out_and_the_u
         with empty.up("--gateway-port", str(port)) as up:
             assert up.where["gateway"] is None
             assert any(f"port {port} of 127.0.0.1 is in use" in line for line in up.said)
-            assert any("There is no HTTP endpoint" in line for line in up.said)
+            assert any("The HTTP endpoint did not start" in line for line in up.said)
             assert empty.run("inbox").returncode == 0
     ours = _hold(8234)  # else somebody else has it, as long as they like
     with empty.up() as up:
@@ -155,7 +155,7 @@ def test_up_tells_a_person_where_everything_is_and_what_to_try(empty: Home) -> N
         assert "holdfast turn show hello" in told
         assert re.search(r"HTTP +http://127\.0\.0\.1:\d+ .*holdfast tokens create NAME", told)
         process.send_signal(signal.SIGTERM)
-        assert process.communicate(timeout=SECONDS)[0].endswith("goes on from here.\n")
+        assert process.communicate(timeout=SECONDS)[0].endswith("continues from here.\n")
         assert process.returncode == 0
 
 
@@ -183,7 +183,7 @@ def test_S23_a_decision_that_no_worker_answers_is_left_as_a_signal_and_counts_la
         assert "No worker answers" in shown.stderr
         done = empty.run("approve", "later/b1c1/1")
         assert done.returncode == 0
-        assert "no worker answered, so it was left as a signal" in done.stdout
+        assert "no worker answered, so the decision was sent as a signal" in done.stdout
         assert empty.listed("later")[0]["approval_id"] == "later/b1c1/1"
         shown = empty.run("turn", "show", "later")
         assert shown.returncode == 3

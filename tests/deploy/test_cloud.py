@@ -88,13 +88,21 @@ async def test_S46_the_profile_of_a_file_does_the_same(locked: Locked, tmp_path:
 @pytest.mark.parametrize(
     ("who", "other", "said"),
     [
-        ("stranger", {}, "it may not take the certificate in TEMPORAL_TLS_CLIENT_CERT_PATH"),
-        ("expired", {}, "it may not take the certificate in TEMPORAL_TLS_CLIENT_CERT_PATH"),
-        (None, {}, "it may want a certificate from us: TEMPORAL_TLS_CLIENT_CERT_PATH and"),
-        ("client", {"TEMPORAL_TLS_SERVER_CA_CERT_PATH": "theirs.pem"}, "its certificate is signed by nobody we trust"),
+        ("stranger", {}, "it may reject the certificate in TEMPORAL_TLS_CLIENT_CERT_PATH"),
+        ("expired", {}, "it may reject the certificate in TEMPORAL_TLS_CLIENT_CERT_PATH"),
+        (None, {}, "it may require a client certificate: set TEMPORAL_TLS_CLIENT_CERT_PATH and"),
+        (
+            "client",
+            {"TEMPORAL_TLS_SERVER_CA_CERT_PATH": "theirs.pem"},
+            "its certificate is not signed by a trusted authority",
+        ),
         ("client", {"TEMPORAL_TLS_SERVER_NAME": "elsewhere.example"}, "its certificate is for another name"),
-        ("client", {"TEMPORAL_TLS_CLIENT_KEY_PATH": "stranger.key"}, "our key does not belong to our certificate"),
-        ("client", {"TEMPORAL_TLS_CLIENT_KEY_PATH": "theirs.pem"}, "our certificate or key cannot be read"),
+        (
+            "client",
+            {"TEMPORAL_TLS_CLIENT_KEY_PATH": "stranger.key"},
+            "the client key does not belong to the client certificate",
+        ),
+        ("client", {"TEMPORAL_TLS_CLIENT_KEY_PATH": "theirs.pem"}, "the client certificate or key cannot be read"),
     ],
 )
 async def test_S46_a_wrong_certificate_is_told_in_a_sentence_with_exit_code_3(
@@ -113,7 +121,7 @@ async def test_S46_a_wrong_certificate_is_told_in_a_sentence_with_exit_code_3(
 async def test_S46_what_is_missing_of_a_pair_is_told_before_anybody_is_asked(locked: Locked, tmp_path: Path) -> None:
     half = presented(locked, TEMPORAL_TLS_CLIENT_KEY_PATH=str(locked.client.key))
     done = await somebody(tmp_path, half).run("inbox")
-    assert (done.code, "a certificate or a key, not both" in done.err) == (2, True)
+    assert (done.code, "a client certificate or its key, not both" in done.err) == (2, True)
     gone = presented(locked, locked.client, TEMPORAL_TLS_CLIENT_KEY_PATH="/nowhere/client.key")
     done = await somebody(tmp_path, gone).run("inbox")
     assert (done.code, "No such file or directory: '/nowhere/client.key'" in done.err) == (2, True)
@@ -123,7 +131,7 @@ async def test_S46_who_speaks_no_tls_is_told_of_it(locked: Locked, server_addres
     done = await somebody(tmp_path, {"TEMPORAL_ADDRESS": locked.door.address}).run("inbox")
     assert (done.code, "TEMPORAL_TLS=true" in done.err) == (3, True)
     done = await somebody(tmp_path, presented(locked, locked.client, TEMPORAL_ADDRESS=server_address)).run("inbox")
-    assert (done.code, "it does not speak TLS" in done.err) == (3, True)
+    assert (done.code, "it does not use TLS" in done.err) == (3, True)
 
 
 async def test_S46_a_namespace_that_is_not_there_is_named(locked: Locked, tmp_path: Path) -> None:
@@ -180,8 +188,8 @@ async def test_S45_a_key_that_is_refused_is_told_in_a_sentence_that_does_not_hol
     for command in (("worker", "--verbose"), ("turn", "list")):
         done = await caller.run(*command)
         assert done.code == 3
-        told = "is that in TEMPORAL_API_KEY right, and for this namespace?" if wrong else "TEMPORAL_API_KEY is not set"
-        assert f"it does not let us in ({REFUSAL}): {told}" in done.err
+        told = "check TEMPORAL_API_KEY and the namespace" if wrong else "TEMPORAL_API_KEY is not set"
+        assert f"access denied ({REFUSAL}): {told}" in done.err
         assert key[:-1] not in done.out + done.err
     assert (made.passed, made.refused > 1) == (0, True)
 
@@ -215,9 +223,9 @@ def test_S45_no_reason_ever_holds_the_key() -> None:
 def test_alerts_of_other_servers_are_understood() -> None:
     """As Go's TLS sends them, which ends no connection without a word."""
     alert = "hyper::Error(Io, Custom { kind: InvalidData, error: AlertReceived(CertificateRequired) })"
-    assert "it may want a certificate" in explain_failure(alert, {"tls": True})
+    assert "it may require a client certificate" in explain_failure(alert, {"tls": True})
     mine = TLSConfig(client_cert=b"x", client_private_key=b"y")
-    assert "it may not take the certificate" in explain_failure(alert, {"tls": mine})
+    assert "it may reject the certificate" in explain_failure(alert, {"tls": mine})
 
 
 # What is told

@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 import holdfast
 from holdfast.config.settings import BUILD_VARIABLE, VARIABLES, Settings, load_settings
 from holdfast.config.trust import CONFIG_VARIABLE as CONFIG
-from holdfast.workers.cli.command_tree import app
+from holdfast.workers.cli.command_tree import import_all_commands
 from tests.deploy.support import DEPLOY, ROOT, checked
 
 TEXTS = sorted(file for file in DEPLOY.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
 GUIDES = [file for file in TEXTS if file.suffix == ".md"]
 SCRIPTS = [ROOT / ".ci" / name for name in ("run", "packages")]
 GUIDED = ("image", "compose", "kubernetes", "cloud", "systemd")
+COMMANDS = import_all_commands()
 FOREIGN = {"TEMPORAL_DEFAULT_NAMESPACE", "TEMPORAL_CLOUD_API_KEY"}
 """Variables of other programs of Temporal's."""
 TEMPORAL = {
@@ -59,7 +59,7 @@ def words_of(text: str) -> Iterator[list[str]]:
 
 def command_of(words: list[str]) -> tuple[Any, list[str]]:
     """The command that the words name, and what follows it; none where they name none."""
-    found: Any = typer.main.get_command(app)
+    found: Any = COMMANDS
     rest = list(words)
     while rest and rest[0] in ("--config", "--no-config"):
         rest = rest[2:] if rest[0] == "--config" else rest[1:]

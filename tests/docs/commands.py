@@ -8,18 +8,18 @@ from typing import Any
 
 import typer
 
-from holdfast.workers.cli.command_tree import app
+from holdfast.workers.cli.command_tree import import_all_commands
 
 
 def render_commands() -> str:
     """A section for each command that is not hidden, in the order of `--help`."""
-    root = typer.main.get_command(app)
+    root = import_all_commands()
     return "\n".join(_render(typer.Context(root, info_name="holdfast"), root))
 
 
 def list_commands() -> list[str]:
     """The names of all commands that are not hidden: `holdfast`, `holdfast up`, `holdfast turn start`."""
-    root = typer.main.get_command(app)
+    root = import_all_commands()
     return [found.command_path for found, _ in _walk(typer.Context(root, info_name="holdfast"), root)]
 
 

@@ -61,7 +61,7 @@ async def _verifies_and_replays(folder: Path, file: Path, *options: str) -> tupl
     assert verified["intact"], verified["findings"]
     replayed = await elsewhere(folder, "audit", "replay", str(file))
     assert replayed.returncode == 0, replayed.stdout + replayed.stderr
-    assert "takes the same path" in replayed.stdout
+    assert "acts the same" in replayed.stdout
     return verified, await answered(folder, "audit", "show", str(file))
 
 
@@ -242,7 +242,7 @@ async def test_S43_what_an_unnamed_program_sent_says_so(engine: Engine) -> None:
         await turn.result()
     found = await _told(engine, turn.id)
     [words] = [entry.words for entry in found.entries if entry.kind == "decision"]
-    assert words.startswith("somebody said proceed_once by signal from an unnamed program")
+    assert words.startswith("somebody: proceed_once by signal from an unnamed program")
     assert "by signal from an unnamed program, event" in render_page(found)
 
 
@@ -371,7 +371,7 @@ async def test_S43_code_that_takes_another_path_is_told_where(engine: Engine, tm
     assert found.returncode == 1, found.stdout + found.stderr
     assert f"turn {turn.id}, run " in found.stdout
     assert "Nondeterminism" in found.stdout
-    assert "1 would take another path" in found.stdout
+    assert "1 would act differently" in found.stdout
 
 
 def _other_code(folder: Path) -> Path:

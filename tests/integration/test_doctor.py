@@ -141,7 +141,7 @@ def deployed(*versions: Version, current: str | None = None, **more: int) -> Dep
     [
         (deployed(), None, "ok", "no versions"),
         (deployed(), "v1", "problem", "no worker of version 'v1' has polled"),
-        (deployed(Version("v1")), None, "problem", "new turns wait"),
+        (deployed(Version("v1")), None, "problem", "new turns cannot start"),
         (deployed(Version("v1"), unversioned_workers=1), None, "warning", "without a version get new turns"),
         (deployed(Version("v1", 3, 0), current="v1"), None, "problem", "no worker of it polls"),
         (deployed(Version("v1", 3, 2), current="v1"), "v1", "ok", "gets new turns"),
@@ -150,7 +150,7 @@ def deployed(*versions: Version, current: str | None = None, **more: int) -> Dep
             deployed(Version("v2", 0, 1), Version("v1", 3, 0), current="v2"),
             "v2",
             "problem",
-            "3 open workflows wait for a worker of version 'v1'",
+            "3 open workflows need a worker of version 'v1'",
         ),
         (deployed(Version("v1", 0, 1), current="v1", unversioned_workers=3), None, "warning", "3 workers"),
     ],

@@ -74,8 +74,8 @@ async def test_a_worker_that_starts_lives_and_is_not_ready() -> None:
 
 async def test_probes_get_one_answer_whatever_they_send() -> None:
     async with asked() as (_, url):
-        assert await probed(url, "/") == (404, "there is /live and /ready")
-        assert await probed(url, "/live/../ready") == (404, "there is /live and /ready")
+        assert await probed(url, "/") == (404, "the paths are /live and /ready")
+        assert await probed(url, "/live/../ready") == (404, "the paths are /live and /ready")
         assert await probed(url, "/ready", "POST") == (405, "only GET and HEAD")
         for garbage in (b"\r\n\r\n", b"\x16\x03\x01\x02\x00\r\n\r\n", b"GET\r\n\r\n", b"x" * (2 * HEAD_LIMIT)):
             assert (await exchanged(url, garbage)).startswith(b"HTTP/1.1 400 ")
@@ -94,7 +94,7 @@ async def test_who_connects_and_says_nothing_keeps_nobody_else_out_for_long(monk
 async def test_a_port_that_is_taken_is_told_in_a_sentence() -> None:
     async with asked() as (_, url):
         address = url.removeprefix("http://")
-        with pytest.raises(HoldfastError, match=f"probes cannot be answered at '{address}': .*in use"):
+        with pytest.raises(HoldfastError, match=f"cannot listen for probes at '{address}': .*in use"):
             async with serve_health(Health(), address):
                 pass
 
@@ -231,7 +231,7 @@ def test_without_a_grace_nothing_is_other_than_it_was() -> None:
     [
         (("--grace", "2d"), "--grace must be at most a day"),
         (("--grace", "soon"), "'soon' must be a duration"),
-        (("--health", "127.0.0.1"), "--health must be host:port, as in 127.0.0.1:8235"),
+        (("--health", "127.0.0.1"), "--health must be HOST:PORT, for example 127.0.0.1:8235"),
         (("--health", "a b:80"), "--health must be host:port"),
         (("--health", "127.0.0.1:99999"), "--health must be host:port"),
     ],

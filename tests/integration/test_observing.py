@@ -248,7 +248,7 @@ async def test_a_port_that_is_taken_is_told_and_nothing_runs_unseen(engine: Engi
         done = await _run(engine, file)
     assert done == (
         2,
-        f"holdfast: no metrics can be had at 127.0.0.1:{worker.port} (telemetry.metrics): "
+        f"holdfast: metrics cannot be served at 127.0.0.1:{worker.port} (telemetry.metrics): "
         "Failed starting Prometheus exporter: Address already in use (os error 98)\n",
     )
 
@@ -296,5 +296,5 @@ async def test_a_line_about_a_call_says_which_it_is(engine: Engine) -> None:
     assert [(line["turn"], line["call"], line["tool"], line["attempt"]) for line in found] == [
         (turn.id, "b1c2", "tell", 1)
     ] * 2
-    assert [line["message"] for line in found] == ["a.tool has logged something (withheld: telemetry.content)"] * 2
+    assert [line["message"] for line in found] == ["message of a.tool (withheld: telemetry.content)"] * 2
     assert json.loads(json.dumps(found)) == found

@@ -483,11 +483,11 @@ async def test_S24_the_command_line_of_any_host_lists_and_revokes_and_says_where
     assert found.pop(name) == (True, "given by ana")
     assert list(found.values()) == [(False, "given by ann")]
     shown = (await asyncio.to_thread(command, here, "grants", "list")).stdout
-    assert ("for good; on every host" in shown, "for good; on this host" in shown) == (True, True)
+    assert ("permanently; on every host" in shown, "permanently; on this host" in shown) == (True, True)
     done = await asyncio.to_thread(command, here, "grants", "revoke", name)
     assert (done.returncode, await query("SELECT count(*) FROM holdfast_grants")) == (0, 0), done.stderr
     moved = await asyncio.to_thread(command, here, "grants", "share")
-    assert moved.stdout.endswith(": counts on every host that shares the ledger\n"), moved.stderr
+    assert moved.stdout.endswith(": shared with every host that uses the ledger\n"), moved.stderr
     assert SavedGrants(here.grants_file).rules == ()
     without = await asyncio.to_thread(command, here, "grants", "revoke", "granted-x", **{VARIABLE: ""})
     assert (without.returncode, "HOLDFAST_LEDGER" in without.stderr, "Traceback" in without.stderr) == (1, True, False)

@@ -151,10 +151,10 @@ def test_S45_a_data_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     theirs.mkdir(mode=0o777)
     os.chown(theirs, 12_345, 12_345)
-    with pytest.raises(HoldfastError, match="belongs to somebody else"):
+    with pytest.raises(HoldfastError, match="belongs to another user"):
         prepare_folder(theirs)
     (tmp_path / "link").symlink_to(theirs)
-    with pytest.raises(HoldfastError, match="belongs to somebody else"):
+    with pytest.raises(HoldfastError, match="belongs to another user"):
         TokenFile(Settings(data=tmp_path / "link").tokens_file).create("ada")
     assert list(theirs.iterdir()) == []
 

@@ -83,16 +83,19 @@ LAYERS = (
 SAME_THING = {
     "approvals",
     "chat",
+    "demo",
     "encryption",
     "grants",
     "policy",
     "servers",
-    "services",
     "session",
     "sessions",
     "telemetry",
     "tokens",
     "turn",
+    "turns",
+    "up",
+    "worker",
 
 }  # fmt: skip
 """Names that several modules have because they are about the same thing, each on its level."""

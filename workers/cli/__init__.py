@@ -1,6 +1,6 @@
 """The command `holdfast`: the one place where errors become a sentence and an exit code.
 
-Nothing a command does may end in a traceback, so this imports next to nothing before it can catch what goes wrong.
+No command may end in a traceback, so this module imports almost nothing before it can catch errors.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.workers.exit_codes import FAILED, INTERRUPTED, OK, UNREACHABLE, US
 
 
 def main() -> NoReturn:
-    """Run the command line. Leaves without the interpreter's own shutdown, in which Temporal's core may abort."""
+    """Run the command line and exit. Skips the interpreter's shutdown, in which Temporal's core may abort."""
     try:
         _open_streams()
         code = _run_arguments(sys.argv[1:])
@@ -47,7 +47,7 @@ def _run_arguments(arguments: list[str]) -> int:
 
 
 def _open_streams() -> None:
-    """A stream that was closed swallows what is written; one that cannot say a character writes it out."""
+    """Replace closed standard streams by /dev/null, and escape characters that a stream cannot encode."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:  # or the next connection becomes standard output
         pass
     os.close(descriptor)
@@ -71,7 +71,7 @@ def _flush_output() -> int:
 
 
 def _was_interrupted(leaving: SystemExit) -> bool:
-    """Typer turns Ctrl-C into an exit of its own."""
+    """Whether Ctrl-C caused this exit: Typer turns it into a SystemExit."""
     return leaving.__context__ is not None and isinstance(leaving.__context__.__cause__, KeyboardInterrupt)
 
 
@@ -82,7 +82,7 @@ def _to_exit_code(code: object) -> int:
 
 
 def _explain_error(error: Exception) -> tuple[str, int]:
-    """An exception as a sentence and an exit code."""
+    """The sentence and the exit code for an exception."""
     from holdfast.errors import BadInput, HoldfastError, NoWorker, ServerUnavailable, StoreUnavailable
     from holdfast.util.text import strip_controls
 
@@ -99,7 +99,7 @@ def _explain_error(error: Exception) -> tuple[str, int]:
         return text, FAILED
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EBADF, errno.EIO):
         return f"cannot write: {os.strerror(error.errno).lower()}", FAILED
-    return f"something went wrong inside: {type(error).__name__}: {text} (HOLDFAST_TRACEBACK=1 shows where)", FAILED
+    return f"internal error: {type(error).__name__}: {text} (HOLDFAST_TRACEBACK=1 prints the traceback)", FAILED
 
 
 def _print_error(text: str, code: int) -> int:
@@ -107,5 +107,5 @@ def _print_error(text: str, code: int) -> int:
         sys.stderr.write(f"holdfast: {text}\n")
         sys.stderr.flush()
     except (OSError, ValueError):
-        pass  # nobody can be told
+        pass  # standard error is gone
     return code

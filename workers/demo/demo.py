@@ -42,7 +42,7 @@ from holdfast.workers.embedded.up import WorkerProcess
 from holdfast.workers.runtime.child_processes import adopt_orphans, end_orphans
 from holdfast.workers.runtime.connect import connect_to
 from holdfast.workers.terminal import approval_text, render
-from holdfast.workers.terminal.follow_lines import catch_interrupt, run_unless_left
+from holdfast.workers.terminal.follow_turn import catch_interrupt, run_unless_left
 from holdfast.workers.terminal.live.prompt import read_key
 from holdfast.workers.terminal.output import is_interactive
 from holdfast.workers.terminal.turn_board import Board, Row
@@ -97,7 +97,7 @@ class Demo:
     @property
     def is_kept(self) -> bool:
         """Whether every promise was kept; False if the demo did not come to its end."""
-        return bool(self.promises) and all(promise.kept for promise in self.promises)
+        return bool(self.promises) and all(promise.is_kept for promise in self.promises)
 
     async def run(self) -> None:
         """Run the demo."""
@@ -124,9 +124,7 @@ class Demo:
         self._print_chapter("Kill the worker while approvals wait")
         await self._kill_worker()
         waiting = await holdfast.list_approvals()
-        self._print_text(
-            f"No worker lives, and the inbox still lists {len(waiting)} approvals: they are with the server."
-        )
+        self._print_text(f"No worker runs, and the inbox still lists {len(waiting)} approvals: the server has them.")
         await self._start_worker()
         await self._decide_all(holdfast, turn)
 
@@ -135,14 +133,14 @@ class Demo:
 
         await self._wait_until(lambda: self._is_running(SURVEY_CALL))
         await self._kill_worker()
-        self._print_text("The survey only reads. When its worker stays silent, the next one repeats it.")
+        self._print_text("The survey only reads. When its worker sends no heartbeat, the next one repeats it.")
         await self._start_worker()
         if PUBLISH_CALL not in self._refused:
             await self._wait_until(lambda: self._is_running(PUBLISH_CALL))
             await self._kill_worker()
             self._print_text(
-                "Running the command again could publish twice. But it runs under a small supervisor, which did not "
-                "die with the worker: it goes on, and the next worker finds it again."
+                "Running the command again could publish twice. But it runs under a small supervisor, which survived "
+                "the worker: the command goes on, and the next worker connects to it."
             )
             await self._start_worker()
 
@@ -239,17 +237,17 @@ class Demo:
         self._print_chapter("The timeline of the turn")
         began = self._board.events[0].at
         events = [event for event in self._board.events if _is_shown(event)]
-        told = [(event.at, render.render_event(event, since=began, indent="  ")) for event in events]
+        lines = [(event.at, render.render_event(event, since=began, indent="  ")) for event in events]
         for at, text in self._marks:
             clock = f"  {(at - began).total_seconds():7.2f} s  "
-            told.append((at, Text(clock).append_text(text)))
-        for _, item in sorted(told, key=lambda item: item[0]):
+            lines.append((at, Text(clock).append_text(text)))
+        for _, item in sorted(lines, key=lambda line: line[0]):
             render.print_line(self._console, item)
 
     def _print_promises(self, found: list[Promise]) -> None:
         self._print_chapter("What was promised")
         for promise in found:
-            mark = Text("  kept    " if promise.kept else "  BROKEN  ", "green" if promise.kept else "bold red")
+            mark = Text("  kept    " if promise.is_kept else "  BROKEN  ", "green" if promise.is_kept else "bold red")
             self._console.print(mark.append(promise.text, ""), soft_wrap=False)
         seconds = time.monotonic() - self._began
         self.promises = found

@@ -105,7 +105,7 @@ class Promise:
     """Something that must be true at the end."""
 
     text: str
-    kept: bool
+    is_kept: bool
 
 
 def list_promises(

@@ -1,6 +1,6 @@
-"""Every check, in the order in which they are told. Each part checks itself: another one is another line here.
+"""The list of all checks, in the order of the report. Each check is a function beside what it checks.
 
-A check looks and changes nothing, tells no secret, and says for everything that is not well what would help.
+A check changes nothing, reveals no secret, and says for each problem what to do.
 """
 
 from __future__ import annotations
@@ -44,28 +44,28 @@ def read_clock() -> datetime:
 
 @dataclass(frozen=True)
 class Check:
-    """One thing to look at, on this machine. What is not awaited may block."""
+    """A check of this machine. A function that is not async may block."""
 
     name: str
     look: Callable[[Settings], Findings | Awaitable[Findings]]
     seconds: float = 10.0
-    correct: str = "correct it: workers do not start like this"
-    """What to do where looking raises an error of ours."""
+    correct: str = "correct it: until then workers do not start"
+    """What to do if the check raises a HoldfastError."""
 
 
 @dataclass(frozen=True)
 class ServerCheck:
-    """One thing to look at on the server."""
+    """A check of the server."""
 
     name: str
     look: Callable[[Client, Settings, Callable[[], datetime]], Awaitable[Findings]]
-    """With this machine's clock."""
+    """The last argument is this machine's clock."""
     seconds: float = 20.0
-    correct: str = "correct it: turns cannot be started like this"
+    correct: str = "correct it: until then turns cannot be started"
 
 
 SERVER = ServerCheck("server", lambda client, *_: check_namespace(client))
-"""First: without it no other of these is worth a look."""
+"""Runs first: if it fails, the other server checks are skipped."""
 SERVER_CHECKS = (
     ServerCheck("latency", lambda client, *_: check_latency(client)),
     ServerCheck("search attributes", lambda client, *_: check_search_attributes(client)),
@@ -86,7 +86,7 @@ CHECKS = (
     Check("supervisors", lambda _: check_supervision()),
     Check("workspace", lambda settings: check_workspace(settings.workspace)),
     Check("tools", check_tools, seconds=60),  # commands that declare tools have limits of their own
-    Check("policy", check_rules, correct="correct it: workers do not start like this; see `holdfast policy check`"),
+    Check("policy", check_rules, correct="correct it: until then workers do not start; see `holdfast policy check`"),
     Check("grants", check_saved_grants),
     Check("hooks", check_hooks),
     Check("mcp", check_servers, seconds=30),
@@ -94,7 +94,7 @@ CHECKS = (
     Check(
         "gateway",
         lambda settings: check_tokens(settings.tokens_file, read_clock()),
-        correct="correct it, or move it away: until then nobody comes in by HTTP",
+        correct="correct it, or move it away: until then no token is accepted",
     ),
     Check("traces", lambda settings: check_collector(settings.telemetry)),
 )

@@ -1,4 +1,4 @@
-"""What was found, for a person: a mark and a sentence for each, and below it what to do. Colours only on a terminal."""
+"""Reports for a person: a mark and a sentence for each finding, and below it what to do. Colours only on a terminal."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ MARKS: dict[Level, tuple[str, str, str]] = {
     "warning": ("!", "!", "yellow"),
     "problem": ("✗", "X", "bold red"),
 }
-"""The mark, the same where it cannot be written, and its colour."""
+"""The mark, an ASCII replacement, and the colour."""
 
 
 def print_reports(reports: Sequence[Report]) -> None:
-    """All of it."""
+    """Print all reports and a summary."""
     target = render.build_console()
     target.print(PlainTable([row for report in reports for row in _build_rows(report)]))
     render.build_console().print(format_summary(reports))
 
 
 def format_summary(reports: Sequence[Report]) -> str:
-    """In one line."""
+    """The summary in one line."""
     problems, warnings = count_findings(reports, "problem"), count_findings(reports, "warning")
     if not problems and not warnings:
-        return "Everything is well."
+        return "No problems."
     return f"{_format_count(problems, 'problem')}, {_format_count(warnings, 'warning')}."
 
 

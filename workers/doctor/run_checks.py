@@ -1,4 +1,4 @@
-"""Looking at everything, side by side, each for as long as it may take and no longer; and what was found."""
+"""Run all checks concurrently, each with a timeout, and collect their findings."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _SILENT = {RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED}
 
 @dataclass(frozen=True)
 class Report:
-    """All that one check found."""
+    """The findings of one check."""
 
     check: str
     findings: tuple[Finding, ...]
     lost: bool = False
-    """Was the server not there to be asked?"""
+    """Whether the server did not answer."""
 
     @property
     def worst_level(self) -> Level:
-        """How bad the worst of it is."""
+        """The level of the worst finding."""
         return max((finding.level for finding in self.findings), key=LEVELS.index, default="ok")
 
 
@@ -49,7 +49,7 @@ async def run_checks(
     offline: bool = False,
     address: str | None = None,
 ) -> tuple[Report, ...]:
-    """Everything that the checks find, in their order. `offline` asks no server."""
+    """The reports of all checks, in their order. `offline` skips the server."""
     here = asyncio.gather(*(_run_check(one, _look_at(one, settings)) for one in checks))
     there = () if offline else await _check_server(settings, server_checks, address)
     return (*there, *await here)
@@ -69,19 +69,19 @@ async def _check_server(settings: Settings, checks: Sequence[ServerCheck], addre
 
 
 async def run_server_check(check: ServerCheck, client: Client, settings: Settings) -> Report:
-    """What one check finds on a server."""
+    """Run one check of the server."""
     return await _run_check(check, check.look(client, settings, read_clock))
 
 
 def _describe_start(settings: Settings) -> str:
     return (
-        f"`holdfast up` starts one on the data folder {settings.data}; where another one is say --address, "
-        "TEMPORAL_ADDRESS or Temporal's own configuration (docs/how-to/operating.md)"
+        f"`holdfast up` starts one on the data folder {settings.data}; for another server set --address, "
+        "TEMPORAL_ADDRESS or Temporal's configuration (docs/how-to/operating.md)"
     )
 
 
 async def _look_at(check: Check, settings: Settings) -> Findings:
-    """In a thread that nobody waits for: a disk of a server that is gone hangs."""
+    """Run the check in a daemon thread, which may hang for ever: for example on a network disk whose server is gone."""
 
     def look() -> Findings | Awaitable[Findings]:
         found = check.look(settings)
@@ -93,7 +93,7 @@ async def _look_at(check: Check, settings: Settings) -> Findings:
 
 async def _run_in_thread(work: Callable[[], T]) -> T:
     done: Future[T] = Future()
-    done.set_running_or_notify_cancel()  # whoever waits may stop doing so; the thread goes on
+    done.set_running_or_notify_cancel()  # the caller may stop waiting; the thread goes on
 
     def run() -> None:
         try:
@@ -110,33 +110,35 @@ async def _run_check(check: Check | ServerCheck, look: Awaitable[Findings]) -> R
         async with asyncio.timeout(check.seconds):
             return Report(check.name, tuple(await look))
     except TimeoutError:
-        found = problem(f"it took over {check.seconds:g} seconds to look", "find out what hangs: a disk, a program")
+        found = problem(f"the check took over {check.seconds:g} seconds", "find out what hangs: a disk, a program")
     except RPCError as error:
         return Report(check.name, (_report_unanswered(error),), lost=error.status in _SILENT)
     except HoldfastError as error:
         return Report(check.name, (problem(str(error), check.correct),), lost=isinstance(error, ServerUnavailable))
     except OSError as error:
-        found = problem(f"{error.filename} cannot be used: {error.strerror}", "look at it, and at who may use it")
+        found = problem(
+            f"{error.filename} cannot be used: {error.strerror}", "check that it exists, and its permissions"
+        )
     except Exception as error:
-        found = problem(f"the check itself failed: {exception_text(error)}", "HOLDFAST_TRACEBACK=1 helps to report it")
+        found = problem(f"the check itself failed: {exception_text(error)}", "report it")
     return Report(check.name, (found,))
 
 
 def _report_unanswered(error: RPCError) -> Finding:
-    """The server did not say what was asked: who may not ask is no problem of the house."""
-    says = f"this cannot be looked at: {error.message}"
+    """The finding for a refused request. A missing permission is a warning."""
+    says = f"this cannot be checked: {error.message}"
     if error.status in _NOT_ALLOWED:
-        return warning(says, "ask somebody who may, or give this user the right")
-    return problem(says, "look at the server and its log")
+        return warning(says, "run the doctor as somebody with the permission, or grant it to this user")
+    return problem(says, "check the server and its log")
 
 
 def count_findings(reports: Iterable[Report], level: Level) -> int:
-    """How many findings are this bad."""
+    """How many findings have this level."""
     return sum(finding.level == level for report in reports for finding in report.findings)
 
 
 def reports_as_json(reports: Sequence[Report]) -> dict[str, Any]:
-    """The same as JSON."""
+    """The reports as JSON."""
     checks = [
         {"check": report.check, "level": finding.level, "says": finding.says, "do": finding.do}
         for report in reports

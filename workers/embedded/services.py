@@ -155,7 +155,7 @@ class RestartingChild:
     ) -> None:
         """`start` returns what to say after a restart; `clean_up` ends what a dead process left behind.
 
-        With a `give_up_text`, a child that exits because of its settings is not restarted, and this is said.
+        With a `give_up_text`, a child that exits because of its settings is not restarted, and the text is printed.
         """
         self._name = name
         self._process = process

@@ -131,7 +131,7 @@ async def run_up(
     if going_on := count_supervisors():
         lease = f"{settings.tools.shell.lease_seconds:g} seconds"
         say(f"{going_on} command{'s go' if going_on > 1 else ' goes'} on without a worker, for {lease} at most.")
-    say("Stopped. The next `holdfast up` goes on from here.")
+    say("Stopped. The next `holdfast up` continues from here.")
 
 
 async def _start_both(worker: WorkerProcess | None, gateway: GatewayProcess | None, say: Say) -> bool:
@@ -149,7 +149,7 @@ async def _start_both(worker: WorkerProcess | None, gateway: GatewayProcess | No
         if beside:
             await beside
     except HoldfastError as error:
-        say(f"There is no HTTP endpoint: {error}. Everything else goes on without it.")
+        say(f"The HTTP endpoint did not start: {error}. Everything else runs without it.")
     return True
 
 
@@ -164,19 +164,19 @@ def _build_children(
     async def end_leftovers() -> None:
         await end_orphans(known={server.pid, gateway.pid if gateway else 0})
 
-    unhelpful = "with these settings; {}. Start `holdfast up` again once they are right."
-    kept = [RestartingChild("server", lambda: server.process, start_server, restart_text="starting it again")]
+    advice = "Correct them, then start `holdfast up` again."
+    children = [RestartingChild("server", lambda: server.process, start_server, restart_text="starting it again")]
     if worker:
-        hopeless = f"No worker starts {unhelpful.format('turns wait')}"
-        kept.append(
+        give_up = f"No worker starts with these settings, so turns wait. {advice}"
+        children.append(
             RestartingChild(
-                "worker", lambda: worker.process, worker.start, give_up_text=hopeless, clean_up=end_leftovers
+                "worker", lambda: worker.process, worker.start, give_up_text=give_up, clean_up=end_leftovers
             )
         )
     if gateway:
-        hopeless = f"No gateway starts {unhelpful.format('nobody decides over HTTP')}"
-        kept.append(RestartingChild("gateway", lambda: gateway.process, gateway.start, give_up_text=hopeless))
-    return kept
+        give_up = f"No gateway starts with these settings, so nobody can decide over HTTP. {advice}"
+        children.append(RestartingChild("gateway", lambda: gateway.process, gateway.start, give_up_text=give_up))
+    return children
 
 
 def format_greeting(settings: Settings, running: RunningServices) -> str:
@@ -184,9 +184,9 @@ def format_greeting(settings: Settings, running: RunningServices) -> str:
     where = running.server
     elsewhere = find_environment_address()
     first = [f"  export HOLDFAST_DATA={shlex.quote(str(settings.data))}"] if settings.data != Settings().data else []
-    http = f"{running.url}  (process {running.gateway}; for those with a token: holdfast tokens create NAME)"
+    http = f"{running.url}  (process {running.gateway}; needs a token: holdfast tokens create NAME)"
     lines = [
-        "Holdfast is up. Ctrl-C stops it; the next `holdfast up` goes on where it stopped.",
+        "Holdfast is up. Ctrl-C stops it; the next `holdfast up` continues where it stopped.",
         "",
         f"  server     {where.address}  (process {where.pid})",
         f"  worker     {_format_worker_line(settings, running)}",
@@ -205,12 +205,15 @@ def format_greeting(settings: Settings, running: RunningServices) -> str:
         "  holdfast turn show hello",
     ]
     if elsewhere:
-        lines += ["", f"Temporal's configuration names {elsewhere}: commands in that environment go there, not here."]
+        lines += [
+            "",
+            f"Temporal's configuration names {elsewhere}: commands in that environment use that server, not this one.",
+        ]
     return "\n".join(lines)
 
 
 def _format_worker_line(settings: Settings, running: RunningServices) -> str:
     queue = f"task queue {settings.task_queue!r}"
     if running.worker is None:
-        return f"none: turns wait until a worker of yours polls {queue}"
+        return f"none: turns wait for a worker of yours on {queue}"
     return f"process {running.worker}, {queue}"

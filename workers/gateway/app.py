@@ -36,7 +36,7 @@ MAX_ITEMS = 1_000
 ID_LIMIT = 1_000
 """Characters of an id; no turn has a longer one."""
 UNCUT = 2**31
-LEFT_AS_SIGNAL = "no worker answered, so the decision was sent as a signal; it counts when a worker is back"
+LEFT_AS_SIGNAL = "no worker answered, so the decision was sent as a signal; a worker applies it later"
 
 
 class _AnyPath(Convertor[str]):
@@ -117,16 +117,16 @@ class _Endpoint:
 
     async def _decide_approval(self, request: Request, address: ApprovalId) -> Response:
         """Decide in the name of the token."""
-        said = await read_decision(request)
+        body = await read_decision(request)
         token: Token = request.scope[TOKEN_KEY]
         taken = await self._holdfast.decide(
             str(address),
-            said.outcome,
-            digest=said.digest,
+            body.outcome,
+            digest=body.digest,
             by=token.name,
             # With the name of the token, so that another's decision is not taken for its repetition.
-            decision_id=digest_canonical([token.name, said.decision_id]) if said.decision_id else None,
-            **said.details,
+            decision_id=digest_canonical([token.name, body.decision_id]) if body.decision_id else None,
+            **body.details,
         )
         if taken is None:
             left = {"approval_id": str(address), "call": address.call, "status": None, "counted": None}

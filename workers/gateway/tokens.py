@@ -28,7 +28,7 @@ from holdfast.util.suggestions import did_you_mean
 from holdfast.util.text import shorten_text
 
 PREFIX = "hf_"
-"""By which a token is recognised in a log or a repository."""
+"""The beginning of every token, by which scanners recognise one in a log or a repository."""
 TOKEN_BYTES = 32
 MAX_TOKENS = 1_000
 LOCK_SECONDS = 5.0
@@ -101,23 +101,23 @@ class TokenFile:
         expires = now + lasts if lasts else None
         token = Token(name=_check_name(name), role=role, sha256=_hash_token(made), created=now, expires=expires)
         with self._lock_file():
-            kept = self.read_all()
-            if any(other.name == name for other in kept):
+            tokens = self.read_all()
+            if any(other.name == name for other in tokens):
                 raise BadInput(f"the token {name!r} exists: revoke it first, or choose another name")
-            if len(kept) >= MAX_TOKENS:
+            if len(tokens) >= MAX_TOKENS:
                 raise BadInput(f"there are {MAX_TOKENS:,} tokens already: revoke some first")
-            self._write_tokens((*kept, token))
+            self._write_tokens((*tokens, token))
         return made, token
 
     def revoke(self, name: str) -> Token:
         """Remove a token and return its record. HoldfastError when there is none with this name."""
         with self._lock_file():
-            kept = self.read_all()
-            token = next((token for token in kept if token.name == name), None)
+            tokens = self.read_all()
+            token = next((token for token in tokens if token.name == name), None)
             if token is None:
-                near = did_you_mean(name, [token.name for token in kept])
+                near = did_you_mean(name, [token.name for token in tokens])
                 raise HoldfastError(f"no token is called {shorten_text(name, 80)!r}. {near}".rstrip())
-            self._write_tokens(tuple(other for other in kept if other is not token))
+            self._write_tokens(tuple(other for other in tokens if other is not token))
         return token
 
     def _read_bytes(self) -> bytes | None:
@@ -183,10 +183,10 @@ def _check_name(name: str) -> str:
 
 
 def check_tokens(file: Path, now: datetime) -> Iterator[Finding]:
-    """Who may come in by HTTP. TokensUnreadable: nobody."""
+    """Check the tokens of the HTTP endpoint. TokensUnreadable when no token is accepted."""
     tokens = TokenFile(file).read_all()
     if over := sorted(token.name for token in tokens if token.is_expired(now)):
         do = f"holdfast tokens revoke {over[0]}, and create another if it is still needed"
-        yield warning(f"the tokens of {', '.join(over)} are no longer good", do)
+        yield warning(f"the tokens of {', '.join(over)} have expired", do)
     else:
-        yield ok(f"{len(tokens)} tokens" if tokens else "no token yet: `holdfast tokens create NAME` makes one")
+        yield ok(f"{len(tokens)} tokens" if tokens else "no token yet: `holdfast tokens create NAME` creates one")

@@ -1,4 +1,4 @@
-"""Is there a worker for what is to run, and does something wait too long; on hosts too."""
+"""The doctor's checks of task queues: is there a worker for each, and does no task wait too long?"""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from holdfast.util.findings import Finding, ok, problem, warning
 from holdfast.workers.lookup.task_queues import build_queue_query, fetch_queue
 
 OLD_BACKLOG = timedelta(minutes=1)
-"""That something waits for a worker, while there are some."""
+"""A task that waits for longer although there are workers is a warning."""
 TURNS_LIMIT = 200
-"""Open turns that are looked into, the newest."""
+"""Open turns that are checked, the newest."""
 CONCURRENT_QUERIES = 10
 
 
 async def check_workers(client: Client, name: str, now: datetime) -> list[Finding]:
-    """Who polls the queue that all workers share, and what waits there; RPCError."""
+    """Check the workers and the backlog of the shared task queue; RPCError."""
     steps, calls = await asyncio.gather(fetch_queue(client, name), fetch_queue(client, name, "activity"))
     alive = {poller.identity for poller in steps.list_alive(now)}
     if not alive:
         newest = max((poller.seen for poller in steps.pollers), default=None)
         gone = f" (the last was seen at {newest:%Y-%m-%d %H:%M:%S} UTC)" if newest else ""
-        do = "start one: holdfast worker (or is HOLDFAST_TASK_QUEUE another here than where workers run?)"
-        return [problem(f"no worker polls {name!r}{gone}: turns wait", do)]
-    do = "start more workers, of the version that is current where they have versions, or raise limits.concurrent_calls"
+        do = "start one: holdfast worker (or set HOLDFAST_TASK_QUEUE here as it is set for your workers)"
+        return [problem(f"no worker polls {name!r}{gone}: turns cannot go on", do)]
+    do = "start more workers (of the current version, if they have versions), or raise limits.concurrent_calls"
     return [ok(f"{len(alive)} worker{'' if len(alive) == 1 else 's'} on {name!r}")] + [
         warning(
-            f"about {queue.backlog:,} {kind} wait on {name!r}, the oldest for "
+            f"about {queue.backlog:,} {kind} wait for a worker on {name!r}, the oldest for "
             f"{format_duration(queue.oldest.total_seconds())}",
             do,
         )
@@ -44,13 +44,13 @@ async def check_workers(client: Client, name: str, now: datetime) -> list[Findin
 
 
 async def check_hosts(client: Client, shared: str, now: datetime) -> list[Finding]:
-    """The queues that calls of open turns wait in and nobody shares: of hosts, and of tools that name one; RPCError."""
+    """Check the other task queues that calls of open turns wait in: of hosts, and of tools that name one; RPCError."""
     waiting = await _count_waiting(client, shared)
     queues = await asyncio.gather(*(fetch_queue(client, name, "activity") for name in waiting))
     deserted = [queue.name for queue in queues if not queue.list_alive(now)]
     if not deserted:
         return [
-            ok(f"calls wait on {len(waiting)} queues of hosts, each polled" if waiting else "no call waits for one")
+            ok(f"calls wait on {len(waiting)} queues of hosts, each polled" if waiting else "no call waits for a host")
         ]
     return [_report_deserted(name, waiting[name], shared) for name in deserted]
 
@@ -58,14 +58,14 @@ async def check_hosts(client: Client, shared: str, now: datetime) -> list[Findin
 def _report_deserted(name: str, count: int, shared: str) -> Finding:
     calls = f"{count:,} call{'s wait' if count > 1 else ' waits'}"
     if name.startswith(f"{shared}-host-"):
-        do = "start a worker with that host's data folder; after six minutes they are asked about, or go elsewhere"
-        return problem(f"{calls} for the host {name.removeprefix(f'{shared}-host-')!r}, where no worker is", do)
+        do = "start a worker with that host's data folder; after six minutes the calls need approval, or run elsewhere"
+        return problem(f"{calls} for the host {name.removeprefix(f'{shared}-host-')!r}, which has no worker", do)
     do = f"start one: HOLDFAST_TASK_QUEUE={name} holdfast worker"
     return problem(f"{calls} on the task queue {name!r}, which no worker polls", do)
 
 
 async def _count_waiting(client: Client, shared: str) -> Counter[str]:
-    """How many calls of open turns are offered on which queue, and not taken up."""
+    """How many calls of open turns are scheduled on each queue and not started."""
     query = f'{build_queue_query(shared)} AND WorkflowType = "{TURN_WORKFLOW}"'
     ids = [turn.id async for turn in client.list_workflows(query, limit=TURNS_LIMIT)]
     room = asyncio.Semaphore(CONCURRENT_QUERIES)

@@ -1,4 +1,4 @@
-"""Is the Temporal server as turns need it: our namespace and search attributes, fast enough, and its clock right?"""
+"""The doctor's checks of the Temporal server: namespace, latency, search attributes and clock."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from holdfast.util.findings import Finding, ok, problem, warning
 from holdfast.workers.lookup.task_queues import RPC_LIMIT, fetch_queue
 
 SLOW_SECONDS = 0.25
-"""Seconds to an answer: every step of a turn takes several."""
+"""A slower answer is a warning: every step of a turn takes several."""
 LATENCY_SAMPLES = 5
 SHORT_RETENTION = timedelta(days=1)
-"""For which ended turns are kept at least, by the stock server too."""
+"""A shorter retention is a warning; it is the default of Temporal's server."""
 CLOCK_WARNING = timedelta(seconds=5)
 CLOCK_PROBLEM = timedelta(minutes=1)
 SEEN_SECONDS = 5.0
 
 
 async def check_namespace(client: Client) -> list[Finding]:
-    """Which server it is, and whether it has the namespace; RPCError."""
+    """Check the server's version, the namespace and its retention; RPCError."""
     system = await client.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=RPC_LIMIT)
     where = f"Temporal {system.server_version} at {client.service_client.config.target_host}"
     name = client.namespace
@@ -46,17 +46,17 @@ async def check_namespace(client: Client) -> list[Finding]:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
         create = f"temporal operator namespace create --namespace {name}"
-        return [problem(f"{where} has no namespace {name!r}", f"set TEMPORAL_NAMESPACE, or make it: {create}")]
-    kept = found.config.workflow_execution_retention_ttl.ToTimedelta()
-    says = f"{where}, namespace {name!r}, ended turns are kept for {format_duration(kept.total_seconds())}"
-    if kept < SHORT_RETENTION:
+        return [problem(f"{where} has no namespace {name!r}", f"set TEMPORAL_NAMESPACE, or create it: {create}")]
+    retention = found.config.workflow_execution_retention_ttl.ToTimedelta()
+    says = f"{where}, namespace {name!r}, ended turns are kept for {format_duration(retention.total_seconds())}"
+    if retention < SHORT_RETENTION:
         longer = f"temporal operator namespace update --namespace {name} --retention 30d"
-        return [warning(says, f"keep them for longer, to be able to look at them: {longer}")]
+        return [warning(says, f"keep them longer, so that you can inspect them: {longer}")]
     return [ok(says)]
 
 
 async def check_latency(client: Client) -> list[Finding]:
-    """How soon it answers; RPCError."""
+    """Check how fast the server answers; RPCError."""
     times = []
     for _ in range(LATENCY_SAMPLES):
         began = time.monotonic()
@@ -65,36 +65,36 @@ async def check_latency(client: Client) -> list[Finding]:
     usual = statistics.median(times)
     says = f"it answers in {usual * 1000:.0f} ms"
     if usual > SLOW_SECONDS:
-        return [warning(says, "run workers nearer to it: every step of a turn takes several answers")]
+        return [warning(says, "run workers closer to it: every step of a turn takes several requests")]
     return [ok(says)]
 
 
 async def check_search_attributes(client: Client) -> list[Finding]:
-    """Are ours there? HoldfastError when one has another type."""
+    """Check that our search attributes exist. HoldfastError when one has another type."""
     missing = await list_missing_attributes(client)
     if not missing:
         return [ok(f"{', '.join(ATTRIBUTES)} are there")]
     says = f"missing in namespace {client.namespace!r}: {', '.join(missing)}"
     commands = format_add_commands(client.namespace, missing)
-    return [problem(says, f"start a worker, which adds them where it may, or: {commands}")]
+    return [problem(says, f"start a worker, which adds them if it is allowed to, or: {commands}")]
 
 
 async def check_clock(client: Client, read_clock: Callable[[], datetime]) -> list[Finding]:
-    """Does this machine's clock agree with the server's?
+    """Check that this machine's clock agrees with the server's.
 
-    The server notes when it is polled: we poll a queue of our own, and look at what it noted. Its time lies between two
-    of ours, so nothing is guessed. The queue is gone by itself.
+    The server records when a queue is polled: we poll a queue of our own and read that time. It lies between two times
+    of ours, which bounds the difference. The server removes the unused queue.
     """
     least, most = await _measure_difference(client, read_clock)
     if least is None or most is None:
-        return [warning("the server did not say what time it has", "compare the clocks by hand: date")]
+        return [warning("the server's time could not be read", "compare the clocks by hand: date")]
     nearest = timedelta(0) if least <= timedelta(0) <= most else min(least, most, key=abs)
     size = abs(nearest)
     if size < CLOCK_WARNING:
         return [ok("this machine's clock and the server's agree")]
     way = "behind" if nearest > timedelta(0) else "ahead of"
     says = f"this machine's clock is {format_duration(size.total_seconds())} {way} the server's"
-    do = "have both set by NTP (timedatectl): deadlines, expiries of tokens and signed decisions go by them"
+    do = "synchronise both by NTP (timedatectl): deadlines, expiries of tokens and signed decisions depend on them"
     return [problem(says, do) if size >= CLOCK_PROBLEM else warning(says, do)]
 
 

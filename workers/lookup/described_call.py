@@ -1,4 +1,4 @@
-"""A call that is only described, as rules would see it: for explaining them without running anything."""
+"""The policy subject of a call that is described on the command line and not run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def build_subject(
     tainted: bool = False,
     sends: bool = False,
 ) -> tuple[Subject, str | None]:
-    """What rules look at, and what is to be said of how it was found out."""
+    """The subject that rules are matched against, and a remark on how the tool is known."""
     given: dict[str, Any] = {"tainted": tainted}
     found = (
         None
@@ -51,6 +51,10 @@ def build_subject(
 
 def _describe_source(found: KnownTool | None, server: str | None) -> str | None:
     if found:
-        how = "as it was when it was last connected here" if found.met else "which was never connected here"
+        how = "as of its last connection here" if found.met else "which was never connected here"
         return f"{found.own_name!r} of the MCP server {found.server!r}, {how}: its effect is {found.effect.value}."
-    return f"No MCP server is called {server!r} in the settings: its tools are taken to run once." if server else None
+    return (
+        f"No MCP server is called {server!r} in the settings: the effect of its tools is taken as once."
+        if server
+        else None
+    )

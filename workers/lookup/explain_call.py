@@ -1,9 +1,8 @@
-"""What the gate of a worker with these settings would say of a call, without running anything (S20).
+"""The verdict of the gate of a worker with these settings on a call, without running anything (S20).
 
-A call of a built-in tool is judged by the gate itself: arguments, paths, modes, rules, kept answers. Another tool is
-not loaded here, since that may run other people's code: the rules and the kept answers are asked about what was said.
-Hooks are not asked in either case, for the same reason; which there are is said. Answers that stand in a turn or a
-session are that turn's.
+A call of a built-in tool is judged by the gate itself: arguments, paths, modes, rules, saved grants. Another tool is
+not loaded, since that may run other people's code: only the rules and saved grants are applied to the described call.
+For the same reason no hook runs; lists the hooks. Grants of turns and sessions are not considered.
 """
 
 from __future__ import annotations
@@ -43,28 +42,28 @@ ForeseenDecision = Literal["allow", "ask", "deny", "reject"]
 
 @dataclass(frozen=True)
 class ForeseenVerdict:
-    """What would become of a call."""
+    """The verdict that a call would get."""
 
     decision: ForeseenDecision | None
-    """None: no rule speaks, and what its tool wishes is not known here."""
+    """None: no rule matches, and whether its tool asks is not known here."""
     by: str = ""
     """The rule, or what else decides."""
     message: str = ""
-    """For the model when it does not run; why somebody is asked otherwise."""
+    """The message for the model if it does not run, else the reason why a person is asked."""
     offers: tuple[Offer, ...] = ()
 
 
 @dataclass(frozen=True)
 class CallExplanation:
-    """A call as it would be judged."""
+    """How a call would be judged."""
 
     foreseen: ForeseenVerdict
     rules: RulingExplanation
     subject: Subject
     mode: Mode
-    """The one that counts: a mode that the settings do not permit is `default`."""
+    """The effective mode: one that the settings do not permit becomes `default`."""
     hooks: tuple[str, ...]
-    """Those that a worker would ask first. They may deny the call, have it asked about, or change it."""
+    """The hooks that a worker would run first. They may deny the call, require approval, or change it."""
     remark: str | None = None
     """How the tool is known."""
 
@@ -83,8 +82,8 @@ async def explain_call(
     left_out = None
     try:
         saved = open_saved_grants(settings)
-    except BadInput as error:  # a worker does not start like this, and rules can be looked at all the same
-        saved, left_out = SavedGrants(settings.grants_file), f"Answers in the shared ledger are left out: {error}."
+    except BadInput as error:  # a worker does not start then, but rules can be explained
+        saved, left_out = SavedGrants(settings.grants_file), f"Ignored the grants of the shared ledger: {error}."
     try:
         found = await _explain_with_grants(settings, policy, request, mode, saved, server, tainted=tainted, sends=sends)
     finally:
@@ -156,7 +155,7 @@ def _foresee_by_gate(verdict: Verdict, found: RulingExplanation) -> ForeseenVerd
 
 
 def _foresee_by_rules(found: RulingExplanation, subject: Subject, saved: GrantSource) -> ForeseenVerdict:
-    """As the gate does with what it knows of any tool: a refusal always counts, an answer where it may speak."""
+    """The verdict by rules and saved grants alone: a refusal always applies, an allowance if the rule permits it."""
     ruling = found.ruling
     decision: ForeseenDecision | None = ruling.decision.value if ruling else None
     answer = find_grant_answer(subject, "", (), saved, datetime.now(UTC))

@@ -1,4 +1,4 @@
-"""The standing answers of all running turns: asked of each turn, within a bound, and revoked."""
+"""The grants of all running turns and sessions: queried within a time limit, and revoked."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from holdfast.names import SESSION_WORKFLOW, TURN_WORKFLOW
 
 CONCURRENT_QUERIES = 20
 ASK_SECONDS = 10.0
-"""For all turns together."""
+"""The time limit for all turns together."""
 _ADDRESS = re.compile(r"(?P<turn>.+)/(?P<grant>g[0-9]{1,9})", re.DOTALL)
 
 
 @dataclass
 class RunningGrants:
-    """Grants by turn, and the turns that could not be asked."""
+    """Grants by turn, and the turns that did not answer."""
 
     grants: dict[str, tuple[Grant, ...]] = field(default_factory=dict)
     unanswered: list[str] = field(default_factory=list)
 
     @property
     def addressed_grants(self) -> list[tuple[str, Grant]]:
-        """Each with its address across all turns."""
+        """Each grant with its id across all turns."""
         return [(f"{turn}/{grant.id}", grant) for turn, grants in self.grants.items() for grant in grants]
 
 
 async def fetch_running_grants(holdfast: Holdfast) -> RunningGrants:
-    """What stands in every turn that runs and in every session between its turns, the newest first."""
+    """The grants of every running turn, and of every session between its turns, the newest first."""
     query = f"WorkflowType IN ('{TURN_WORKFLOW}', '{SESSION_WORKFLOW}') AND ExecutionStatus = 'Running'"
     try:
         found = [item async for item in holdfast.client.list_workflows(query)]
@@ -52,7 +52,7 @@ async def fetch_running_grants(holdfast: Holdfast) -> RunningGrants:
             with suppress(HoldfastError):
                 if item.workflow_type == TURN_WORKFLOW:
                     answers[item.id] = await holdfast.get_turn(item.id).fetch_grants()
-                else:  # those of a turn that runs are told as that turn's
+                else:  # the running turn of a session lists its grants
                     answers[item.id] = () if item.id in busy else await holdfast.get_session(item.id).fetch_grants()
 
     with suppress(TimeoutError):
@@ -63,19 +63,18 @@ async def fetch_running_grants(holdfast: Holdfast) -> RunningGrants:
 
 
 async def revoke_grant(holdfast: Holdfast, owner: str, grant: str, by: str) -> Grant:
-    """Take an answer back, in the turn where it was given or in the session that has it now."""
+    """Revoke a grant, in the turn where it was given or in the session that holds it now."""
     try:
         return await holdfast.get_turn(owner).revoke(grant, by)
     except RequestRefused as refusal:
-        of_session = owner.removeprefix(
-            f"{find_family(owner)}{ID_MARK}"
-        ).isdecimal()  # those that were delegated count anew
+        # Delegated turns number their grants separately.
+        of_session = owner.removeprefix(f"{find_family(owner)}{ID_MARK}").isdecimal()
         if refusal.code == "at_work" or (refusal.code == "ended" and of_session):
             return await holdfast.get_session(find_family(owner)).revoke(grant, by)
         raise
 
 
 def parse_address(text: str) -> tuple[str, str] | None:
-    """The turn and the grant that `TURN/g1` names; None for the name of a kept answer."""
+    """The turn and the grant that `TURN/g1` names; None for the name of a saved grant."""
     found = _ADDRESS.fullmatch(text)
     return (found["turn"], found["grant"]) if found else None

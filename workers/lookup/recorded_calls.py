@@ -1,7 +1,7 @@
-"""The calls of turns that were recorded, as rules see them: from histories of a server, or exported as JSON.
+"""The recorded calls of turns as policy subjects: from histories of a server, or exported as JSON.
 
-A history holds what validation said: the bound call where it could run, and only the rule where it was denied. The
-request of such a call is found where it came from: the turn's input, the model's reply, a further batch.
+A history holds the results of validation: the bound call where it was allowed or asked about, only the rule where it
+was denied. The request of a denied call is found in the turn's input, the model's reply or the submitted batch.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RecordedTurn:
-    """What was found in one history."""
+    """The calls of one history."""
 
     id: str
     calls: tuple[RecordedCall, ...]
     unreadable: int = 0
-    """What could not be read: payloads kept elsewhere, and denied calls of which nobody can tell what they were."""
+    """How many payloads could not be decoded, and denied calls whose request is not in the history."""
 
 
 def read_history(file: Path) -> WorkflowHistory:
@@ -84,7 +84,7 @@ def read_history(file: Path) -> WorkflowHistory:
 async def read_recorded_turn(
     history: WorkflowHistory, converter: DataConverter, workspace: Path, modes: Collection[Mode] = DEFAULT_PERMITTED
 ) -> RecordedTurn:
-    """Every call that validation judged, once for each set of arguments and mode, as far as that is permitted."""
+    """Every judged call, once for each set of arguments and mode; a mode that is not permitted becomes `default`."""
     reading = _HistoryReader(converter, modes)
     for event in history.events:
         await reading.take_event(event)
@@ -92,7 +92,7 @@ async def read_recorded_turn(
 
 
 class _JudgedCall(NamedTuple):
-    """A verdict, and how its turn stood."""
+    """A verdict, and the state of its turn."""
 
     call: str
     verdict: Verdict
@@ -101,7 +101,7 @@ class _JudgedCall(NamedTuple):
 
 
 class _HistoryReader:
-    """What is known after some events."""
+    """Collects calls and verdicts, event by event."""
 
     def __init__(self, converter: DataConverter, modes: Collection[Mode]) -> None:
         self._converter = converter
@@ -119,7 +119,7 @@ class _HistoryReader:
         self._judged: list[_JudgedCall] = []
 
     async def take_event(self, event: HistoryEvent) -> None:
-        """One event further."""
+        """Take in the next event."""
         kind = (event.WhichOneof("attributes") or "").removesuffix("_event_attributes")
         about: Any = getattr(event, f"{kind}_event_attributes", None)
         if kind == "workflow_execution_started":
@@ -140,7 +140,7 @@ class _HistoryReader:
             await self._read_message(about.signal_name, about.input.payloads, event.event_id)
 
     def build_turn(self, turn_id: str, workspace: Path) -> RecordedTurn:
-        """All calls, each as it was judged."""
+        """All judged calls as policy subjects."""
         requests, tools = self._index_requests(), self._index_tools()
         found: dict[str, RecordedCall] = {}
         for one in self._judged:
@@ -165,7 +165,7 @@ class _HistoryReader:
         }
 
     def _index_tools(self) -> dict[str, ToolRef]:
-        """What the turn knew of tools: a denied call says nothing of its own."""
+        """Tools by name, from allowed calls: the verdict of a denied call does not describe its tool."""
         bound = (one.verdict.bound for one in self._judged if isinstance(one.verdict, Allow | Ask))
         return {each.tool.name: each.tool for each in bound}
 
@@ -237,7 +237,7 @@ class _HistoryReader:
     async def _decode_payloads(self, payloads: Iterable[Payload], kind: type[T]) -> T | None:
         try:
             [value] = await self._converter.decode(list(payloads), [kind])
-        except Exception:  # a file that is missing, another storage, another time
+        except Exception:  # a missing payload, another store, another format
             self._unreadable += 1
             return None
         return cast(T, value)
@@ -245,7 +245,7 @@ class _HistoryReader:
 
 @dataclass(frozen=True)
 class _RecordedCall:
-    """What a history tells of one call."""
+    """What a history contains of one call."""
 
     name: str
     title: str
@@ -258,7 +258,7 @@ class _RecordedCall:
     def from_verdict(
         cls, verdict: Verdict, request: CallRequest | None, tools: Mapping[str, ToolRef]
     ) -> _RecordedCall | None:
-        """None for a call that could not run, or that only its rule is known of."""
+        """None for a rejected call, and for a denied one whose request is not known."""
         if isinstance(verdict, Allow | Ask):
             bound = verdict.bound
             asked = verdict.confirmation if isinstance(verdict, Ask) else None
@@ -269,7 +269,7 @@ class _RecordedCall:
         return cls(request.tool, title, request.arguments, tools.get(request.tool))
 
     def build_subject(self, workspace: Path, *, tainted: bool) -> Subject:
-        """As the gate saw it, but for links of files, which may be others by now."""
+        """The subject as the gate built it; symbolic links are not resolved, since they may have changed."""
         known: dict[str, Any] = {"tainted": tainted}
         if self.tool:
             tool = self.tool
@@ -286,7 +286,7 @@ class _RecordedCall:
         return complete_subject(subject, may_send(subject, open_world=self._is_open_world))
 
     def has_taken_in(self) -> bool:
-        """Did it bring something in from outside?"""
+        """Whether the call may have read content from outside."""
         return may_take_in(self.build_subject(Path("/"), tainted=False), open_world=self._is_open_world)
 
     @property

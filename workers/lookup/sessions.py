@@ -1,4 +1,4 @@
-"""Sessions as the server knows them: one by its id, the newest that is open, all of them. And their last messages."""
+"""Sessions on a server: one by its id, the newest open one, all of them; and their last messages."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from holdfast.names import SESSION_WORKFLOW, TURN_WORKFLOW
 
 CONCURRENT_QUERIES = 20
 VIEW_SECONDS = 5.0
-"""For all listed sessions together; what has not answered by then is told as far as the server knows it."""
+"""Time limit for all listed sessions together; of one that has not answered by then only the server's data is shown."""
 TAIL_MESSAGES = 6
-"""Messages that are shown of a session, unless somebody asks for all."""
+"""Messages of a session that are shown by default."""
 _STATUS_NAMES = {WorkflowExecutionStatus.RUNNING: "open", WorkflowExecutionStatus.COMPLETED: "closed"}
 
 
 def build_session(holdfast: Holdfast, session_id: str | None) -> Session:
-    """A session by its id, or a new one; BadInput for what is no id."""
+    """A session by its id, or a new one; BadInput for an invalid id."""
     if session_id is not None:
         if any("\ud800" <= character <= "\udfff" for character in session_id):
             raise BadInput("the session's id is not UTF-8 text")
@@ -37,14 +37,14 @@ def build_session(holdfast: Holdfast, session_id: str | None) -> Session:
 
 
 async def get_session(holdfast: Holdfast, session_id: str) -> Session:
-    """A session that is there, or was; TurnNotFound when there is none."""
+    """An open or closed session; TurnNotFound when there is none with this id."""
     session = build_session(holdfast, session_id)
     await _fetch_description(holdfast, session.id)
     return session
 
 
 async def session_exists(holdfast: Holdfast, session: Session) -> bool:
-    """Is it there? RequestRefused when it was closed."""
+    """Whether the session exists. RequestRefused when it was closed."""
     try:
         description = await _fetch_description(holdfast, session.id)
     except TurnNotFound:
@@ -55,15 +55,15 @@ async def session_exists(holdfast: Holdfast, session: Session) -> bool:
 
 
 async def get_newest_open(holdfast: Holdfast) -> Session:
-    """The session that began last and is open; HoldfastError when none is."""
+    """The open session that was started last; HoldfastError when none is open."""
     listing = await _list_workflows(holdfast, f"WorkflowType = '{SESSION_WORKFLOW}' AND ExecutionStatus = 'Running'", 1)
     if not listing:
-        raise HoldfastError("no session is open: begin one with `holdfast chat`")
+        raise HoldfastError("no session is open: start one with `holdfast chat`")
     return holdfast.get_session(listing[0].id)
 
 
 async def fetch_sessions(holdfast: Holdfast, limit: int) -> list[dict[str, Any]]:
-    """The newest sessions, each as it stands, as far as that can be told soon."""
+    """The newest sessions with their states, as far as these are known within VIEW_SECONDS."""
     query = f"WorkflowType = '{SESSION_WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'"
     listing = await _list_workflows(holdfast, query, limit)
     views: dict[str, SessionView] = {}
@@ -83,13 +83,13 @@ async def fetch_sessions(holdfast: Holdfast, limit: int) -> list[dict[str, Any]]
 async def fetch_last_messages(
     session: Session, most: int | None = TAIL_MESSAGES
 ) -> tuple[list[ConversationMessage], int]:
-    """The last of what was said, and how much there is; all of it when `most` is None."""
-    kept: deque[ConversationMessage] = deque(maxlen=most)
+    """The last messages, all of them when `most` is None; and how many there are."""
+    messages: deque[ConversationMessage] = deque(maxlen=most)
     total = 0
     async for message in session.fetch_messages():
-        kept.append(message)
+        messages.append(message)
         total += 1
-    return list(kept), total
+    return list(messages), total
 
 
 async def _fetch_description(holdfast: Holdfast, session_id: str) -> WorkflowExecutionDescription:
@@ -99,7 +99,7 @@ async def _fetch_description(holdfast: Holdfast, session_id: str) -> WorkflowExe
         raise translate_error(error, session_id, "session") from error
     if description.workflow_type != SESSION_WORKFLOW:
         what = "a turn" if description.workflow_type == TURN_WORKFLOW else "another workflow"
-        raise BadInput(f"{session_id!r} is {what}, and no session: see `holdfast sessions`")
+        raise BadInput(f"{session_id!r} is {what}, not a session: see `holdfast sessions`")
     return description
 
 

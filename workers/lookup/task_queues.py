@@ -1,4 +1,4 @@
-"""Who polls a task queue, and what waits in it: what the server knows, without a word to any worker."""
+"""The pollers and the backlog of a task queue, as the server describes them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 
 ALIVE_PERIOD = timedelta(seconds=75)
-"""Since its last poll. A poll waits for a minute; the server tells of a poller for five after its last."""
+"""How long after its last poll a poller counts as alive: a poll lasts a minute; the server lists it for five more."""
 RPC_LIMIT = timedelta(seconds=5)
 QueueKind = Literal["workflow", "activity"]
 _KINDS = {
@@ -23,33 +23,33 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Poller:
-    """A process that polls, or did a few minutes ago."""
+    """A process that polls, or polled in the last minutes."""
 
     identity: str
     seen: datetime
     deployment: str | None = None
     build: str | None = None
-    """None of a worker without a version."""
+    """None for a worker without a version."""
 
 
 @dataclass(frozen=True)
 class Queue:
-    """A task queue as the server has it."""
+    """A task queue as the server describes it."""
 
     name: str
     pollers: tuple[Poller, ...]
     backlog: int
-    """What waits, about."""
+    """About how many tasks wait."""
     oldest: timedelta
-    """How long the oldest of it does."""
+    """How long the oldest task has waited."""
 
     def list_alive(self, now: datetime) -> tuple[Poller, ...]:
-        """Those that still poll, as far as can be known. A clock that is behind the server's makes nobody old."""
+        """The pollers that polled within ALIVE_PERIOD. If this clock is behind, every poller counts as alive."""
         return tuple(poller for poller in self.pollers if now - poller.seen < ALIVE_PERIOD)
 
 
 async def fetch_queue(client: Client, name: str, kind: QueueKind = "workflow") -> Queue:
-    """A task queue; RPCError when the server does not say."""
+    """Describe a task queue; RPCError when the server refuses."""
     found = await client.workflow_service.describe_task_queue(
         DescribeTaskQueueRequest(
             namespace=client.namespace,
@@ -69,7 +69,7 @@ async def fetch_queue(client: Client, name: str, kind: QueueKind = "workflow") -
 
 
 def build_queue_query(name: str, *, running: bool = True) -> str:
-    """The query for what began on a task queue, and is open."""
+    """The query for workflows that started on a task queue; with `running`, only the open ones."""
     quoted = name.replace("\\", "\\\\").replace('"', '\\"')
     return f'TaskQueue = "{quoted}"' + (' AND ExecutionStatus = "Running"' if running else "")
 

@@ -63,12 +63,12 @@ async def _show_progress(words: Callable[[], str]) -> AsyncIterator[None]:
 
 async def _write_progress(words: Callable[[], str]) -> None:
     await asyncio.sleep(FIRST_SECONDS)
-    said = ""
+    shown = ""
     try:
         while True:
-            if (now := words()) != said:
-                _write_stderr(CLEAR_LINE + now)
-                said = now
+            if (line := words()) != shown:
+                _write_stderr(CLEAR_LINE + line)
+                shown = line
             await asyncio.sleep(FRAME_SECONDS)
     finally:
         _write_stderr(CLEAR_LINE)

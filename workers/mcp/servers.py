@@ -75,9 +75,9 @@ class SeenServer(Data):
 
     def as_json(self) -> dict[str, JsonValue]:
         """The server as JSON."""
-        told: dict[str, Any] = self.status.model_dump(mode="json")
+        status: dict[str, Any] = self.status.model_dump(mode="json")
         tools = [tool.model_dump(mode="json") for tool in self.tools]
-        return {**told, "tools": tools, "login": self.login.model_dump(mode="json") if self.login else None}
+        return {**status, "tools": tools, "login": self.login.model_dump(mode="json") if self.login else None}
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ async def log_out(settings: Settings, name: str) -> str | None:
     return (
         await _revoke_remotely(login, _find_client_secret(settings, name))
         if login
-        else "what was kept could not be read"
+        else "the stored login could not be read, so its tokens were not revoked"
     )
 
 

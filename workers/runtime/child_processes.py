@@ -1,8 +1,8 @@
-"""Child processes that are never left behind: started in a session of their own, tied to our life, stopped in order.
+"""Child processes that never outlive us: each in a session of its own, killed when we die, and stopped in order.
 
-A session of their own, so that Ctrl-C in the terminal reaches only us and we decide the order. What a killed child
-leaves behind comes to us (we are a subreaper) and is ended: a process whose worker is gone has nobody to answer to.
-Supervisors of commands are not: they wait for the next worker, and end by themselves when none comes.
+They have sessions of their own, so that Ctrl-C in the terminal reaches only us and we decide the order. Processes that
+a killed child leaves behind become our children (we are a subreaper), and we end them. Supervisors of commands are not
+ended: they wait for the next worker, and exit by themselves when none comes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.activities.process.proc import is_supervisor
 PR_SET_CHILD_SUBREAPER = 36
 ORPHAN_SECONDS = 2.0
 SUPERVISOR_SECONDS = 10.0
-"""What a supervisor may need to end a command that does not want to."""
+"""How long a supervisor may need to end a command that ignores SIGTERM."""
 REAP_SECONDS = 1.0
 _TETHER = Path(__file__).with_name("tether.py")
 
@@ -38,7 +38,9 @@ async def start_child(
     stderr: int | IO[bytes] | None = None,
     umask: int = -1,
 ) -> asyncio.subprocess.Process:
-    """Start a child that gets the signal `death` when we die. Call it in the main thread: the kernel ties by thread."""
+    """Start a child that gets the signal `death` when we die. Call it in the main thread: the kernel sends the signal
+    when the thread that started the child ends.
+    """
     tether = [sys.executable, "-S", str(_TETHER), str(os.getpid()), str(int(death))]
     return await asyncio.create_subprocess_exec(
         *tether,
@@ -53,7 +55,7 @@ async def start_child(
 
 
 async def stop_child(process: asyncio.subprocess.Process, seconds: float) -> None:
-    """SIGTERM, and SIGKILL when that takes too long."""
+    """Send SIGTERM, and SIGKILL after `seconds`; returns when the process has ended."""
     _send_signal(process, signal.SIGTERM)
     try:
         async with asyncio.timeout(seconds):
@@ -64,25 +66,25 @@ async def stop_child(process: asyncio.subprocess.Process, seconds: float) -> Non
 
 
 def _send_signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    """A signal, unless it is over. Its own method would wait for one that just ended, and lose how, to asyncio's."""
+    """Send a signal to a running process. `Process.send_signal` would poll it, and asyncio would lose its exit code."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.kill(process.pid, number)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of whatever our children leave behind."""
+    """Become the parent of processes that our children leave behind."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 async def end_orphans(known: Collection[int], *, with_supervisors: bool = False) -> int:
-    """End every process that came to us and is not one of the `known` children; how many there were.
+    """End every child process that is not one of the `known`; how many there were.
 
-    Those that supervise commands only when it is said, and then with their commands. SIGTERM first, SIGKILL to what
-    is left after some seconds. Ending one may bring its children to us: they follow.
+    Supervisors of commands only `with_supervisors`, and then with their commands. SIGTERM first, SIGKILL after some
+    seconds. When one ends, its children become ours, and are ended too.
     """
-    told: set[int] = set()
+    signalled: set[int] = set()
     deadline = time.monotonic() + (SUPERVISOR_SECONDS if with_supervisors else ORPHAN_SECONDS)
 
     def must_end(pid: int) -> bool:
@@ -91,21 +93,21 @@ async def end_orphans(known: Collection[int], *, with_supervisors: bool = False)
     while orphans := list(filter(must_end, _list_children())):
         late = time.monotonic() > deadline
         for pid in orphans:
-            if late or pid not in told:
+            if late or pid not in signalled:
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
-        told |= set(orphans)
+        signalled |= set(orphans)
         await asyncio.sleep(0.02)
-    return len(told)
+    return len(signalled)
 
 
 def count_supervisors() -> int:
-    """How many commands go on without a worker, and would come to us when they end."""
+    """How many supervisors of commands are our children: commands that go on without a worker."""
     return sum(map(is_supervisor, _list_children()))
 
 
 async def reap_supervisors() -> None:
-    """Until cancelled: those that came to us, once they have ended, leave the table of processes."""
+    """Until cancelled, reap the supervisors among our children that have ended."""
     ours: set[int] = set()
     while True:
         ours = {pid for pid in _list_children() if is_supervisor(pid) or (pid in ours and not _reap_child(pid))}
@@ -113,7 +115,7 @@ async def reap_supervisors() -> None:
 
 
 def _list_children() -> Iterator[int]:
-    """Our direct children, dead ones that nobody has waited for included."""
+    """Our direct children, zombies included."""
     own = str(os.getpid()).encode()
     with suppress(OSError):
         for entry in os.scandir("/proc"):

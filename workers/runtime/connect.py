@@ -1,10 +1,10 @@
-"""Finding and reaching a Temporal server, and the reason when it cannot be reached.
+"""Connecting to a Temporal server, with an error that names the cause.
 
 Which server: `--address` first, then Temporal's own configuration (TEMPORAL_ADDRESS, TEMPORAL_PROFILE, its file), then
-the embedded server of the data folder. Always bounded: a server that does not answer is an error in a sentence.
+the embedded server of the data folder. Every connection attempt has a time limit.
 
-Temporal's core tells it as its own libraries do, nested and in their names. What is wrong with certificates and keys
-is wrong with Temporal's own configuration, so the sentence names the variable. No sentence holds a key.
+Temporal's core reports errors of its libraries, nested and in their terms. They are translated here; an error of a
+certificate or a key names the variable to correct. No message contains a key.
 """
 
 from __future__ import annotations
@@ -33,18 +33,21 @@ _CERTIFICATE = "TEMPORAL_TLS_CLIENT_CERT_PATH and TEMPORAL_TLS_CLIENT_KEY_PATH"
 _EXPLANATIONS: tuple[tuple[str, str], ...] = (
     (
         r"InvalidCertificate\((UnknownIssuer|CaUsedAsEndEntity|BadSignature)",
-        "its certificate is signed by nobody we trust: TEMPORAL_TLS_SERVER_CA_CERT_PATH names the file that says whom",
+        "its certificate is not signed by a trusted authority: set TEMPORAL_TLS_SERVER_CA_CERT_PATH to its CA",
     ),
     (
         r"InvalidCertificate\(NotValidForName",
-        "its certificate is for another name: TEMPORAL_TLS_SERVER_NAME says which one to expect",
+        "its certificate is for another name: set TEMPORAL_TLS_SERVER_NAME to the name in the certificate",
     ),
     (r"InvalidCertificate\(Expired", "its certificate has expired, or this machine's clock is wrong"),
     (r"InvalidCertificate\(NotValidYet", "its certificate is not valid yet, or this machine's clock is wrong"),
-    (r"InvalidCertificate", "its certificate is not one that we can check"),
-    (r"InvalidContentType", "it does not speak TLS, and our configuration says that it does (TEMPORAL_TLS=false)"),
-    (r"KeyMismatch", f"our key does not belong to our certificate: {_CERTIFICATE} name a pair"),
-    (r"PrivateKeyParseError|CertificateParseError", f"our certificate or key cannot be read: see {_CERTIFICATE}"),
+    (r"InvalidCertificate", "its certificate cannot be verified"),
+    (r"InvalidContentType", "it does not use TLS, but the configuration does: set TEMPORAL_TLS=false"),
+    (r"KeyMismatch", f"the client key does not belong to the client certificate: see {_CERTIFICATE}"),
+    (
+        r"PrivateKeyParseError|CertificateParseError",
+        f"the client certificate or key cannot be read: see {_CERTIFICATE}",
+    ),
 )
 _HANG_UP_PATTERN = re.compile(
     r"close_notify|broken pipe|BrokenPipe|ConnectionReset|AlertReceived|stream closed|connection closed"
@@ -53,7 +56,7 @@ _REFUSED_PATTERN = re.compile(r"code: (Unauthenticated|PermissionDenied)")
 
 
 def explain_failure(text: str, config: Mapping[str, Any]) -> str:
-    """What a failed connection's error means, for a client with this configuration."""
+    """Explain the error of a failed connection, for a client with this configuration."""
     key = config.get("api_key")
     if key:
         text = text.replace(str(key), "…")
@@ -62,37 +65,37 @@ def explain_failure(text: str, config: Mapping[str, Any]) -> str:
         if re.search(pattern, text):
             return sentence
     if _REFUSED_PATTERN.search(text):
-        named = "is that in TEMPORAL_API_KEY right, and for this namespace?" if key else "TEMPORAL_API_KEY is not set"
-        return f"it does not let us in ({_find_innermost(text)}): {named}"
+        named = "check TEMPORAL_API_KEY and the namespace" if key else "TEMPORAL_API_KEY is not set"
+        return f"access denied ({_find_innermost(text)}): {named}"
     if _HANG_UP_PATTERN.search(text):
-        return f"it hung up on us: {_explain_hang_up(tls)}"
+        return f"it closed the connection: {_explain_hang_up(tls)}"
     return _find_innermost(text)
 
 
 def _explain_hang_up(tls: Any) -> str:
     if not tls:
-        return "it may speak TLS, of which our configuration says nothing (TEMPORAL_TLS=true)"
+        return "it may use TLS: set TEMPORAL_TLS=true"
     if isinstance(tls, TLSConfig) and tls.client_cert:
-        return "it may not take the certificate in TEMPORAL_TLS_CLIENT_CERT_PATH (another authority, expired)"
-    return f"it may want a certificate from us: {_CERTIFICATE} name one"
+        return "it may reject the certificate in TEMPORAL_TLS_CLIENT_CERT_PATH (another authority, expired)"
+    return f"it may require a client certificate: set {_CERTIFICATE}"
 
 
 def _find_innermost(text: str) -> str:
-    """What a nested error of Temporal's core says at its heart."""
+    """The innermost message of a nested error of Temporal's core."""
     quoted = re.findall(r'(?:message|error): "([^"]+)"', text)
     return quoted[-1] if quoted else shorten_text(text, TEXT_LIMIT)
 
 
 @dataclass(frozen=True)
 class ServerAddress:
-    """What the file holds."""
+    """The content of `server.json`."""
 
     address: str
     pid: int
 
 
 def read_server_file(settings: Settings) -> ServerAddress:
-    """Where the embedded server is; ServerUnavailable when none runs."""
+    """The address of the embedded server; ServerUnavailable when none runs."""
     hint = "start one with `holdfast up`, or set TEMPORAL_ADDRESS"
     try:
         found = ServerAddress(**json.loads(settings.server_file.read_text("utf-8")))
@@ -100,16 +103,16 @@ def read_server_file(settings: Settings) -> ServerAddress:
     except FileNotFoundError:
         raise ServerUnavailable(f"no server runs on {settings.data}: {hint}") from None
     except ProcessLookupError:
-        raise ServerUnavailable(f"the server on {settings.data} is gone: {hint}") from None
+        raise ServerUnavailable(f"the server on {settings.data} has stopped: {hint}") from None
     except PermissionError:
-        raise ServerUnavailable(f"the server on {settings.data} belongs to somebody else: {hint}") from None
+        raise ServerUnavailable(f"the server on {settings.data} belongs to another user: {hint}") from None
     except (OSError, ValueError, TypeError) as error:
         raise ServerUnavailable(f"{settings.server_file} cannot be read ({error}): {hint}") from error
     return found
 
 
 def write_server_file(settings: Settings, found: ServerAddress) -> None:
-    """All of it or nothing: others read this file at any moment."""
+    """Write the file atomically: other processes read it at any moment."""
     write_whole(settings.server_file, json.dumps(asdict(found)).encode())
 
 
@@ -121,8 +124,8 @@ async def connect(
 ) -> Client:
     """A client of the server that the options, the environment or the data folder name.
 
-    Without a plugin it only speaks with turns: what a worker needs is not even imported. `embedded` takes the data
-    folder's server whatever the environment says.
+    Without a plugin the client can only communicate with turns, and nothing that a worker needs is imported. `embedded`
+    uses the data folder's server whatever the environment says.
     """
     config = {} if embedded else _load_environment()
     ours: dict[str, Any] = {} if plugin else {"data_converter": build_converter(settings)}
@@ -145,7 +148,9 @@ async def connect_to(
     except ValueError as error:
         if "private key" in str(error):
             pair = "TEMPORAL_TLS_CLIENT_CERT_PATH and TEMPORAL_TLS_CLIENT_KEY_PATH"
-            raise BadInput(f"Temporal's configuration names a certificate or a key, not both: {pair}") from None
+            raise BadInput(
+                f"Temporal's configuration has a client certificate or its key, not both: set {pair}"
+            ) from None
         raise BadInput(f"{address!r} is not an address (host:port): {error}") from error
     except (RuntimeError, RPCError) as error:
         raise ServerUnavailable(
@@ -159,10 +164,10 @@ def find_environment_address() -> str | None:
 
 
 def _load_environment() -> dict[str, Any]:
-    """Temporal's own configuration. A variable of its that is empty counts as unset.
+    """Temporal's own configuration. Its empty variables count as unset.
 
-    The SDK takes an empty TEMPORAL_API_KEY for a key, and turns TLS on for it. Compose files and secrets of Kubernetes
-    leave such variables behind where nobody has a key.
+    The SDK would treat an empty TEMPORAL_API_KEY as a key and turn TLS on. Compose files and Kubernetes secrets set
+    such variables where there is no key.
     """
     given = {name: value for name, value in os.environ.items() if not name.startswith("TEMPORAL_") or value.strip()}
     try:
@@ -173,7 +178,7 @@ def _load_environment() -> dict[str, Any]:
 
 
 def check_environment() -> Iterator[Finding]:
-    """Which server Temporal's own configuration names. BadInput when it cannot be read."""
+    """Check Temporal's own configuration. BadInput when it cannot be read."""
     address = find_environment_address()
     yield ok(
         f"Temporal's own configuration names {address}"

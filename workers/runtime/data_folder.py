@@ -1,4 +1,4 @@
-"""The data folder of a process."""
+"""The data folder: created, and checked for the doctor."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ FULL_FILES, LOW_FILES = 1_000, 20_000
 
 
 def prepare_folder(data: Path) -> None:
-    """Make the data folder, readable by its owner only.
+    """Create the data folder, readable by its owner only.
 
-    One that is there must be ours, and nobody else's to write: whoever may replace files in it signs with its key.
+    An existing one must belong to this user and not be writable by others: whoever can replace files in it can sign
+    with its key. HoldfastError otherwise.
     """
     try:
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -26,18 +27,18 @@ def prepare_folder(data: Path) -> None:
         if status.st_uid == os.geteuid() and status.st_mode & stat.S_IWOTH:
             data.chmod(stat.S_IMODE(status.st_mode) & ~stat.S_IWOTH)
     except OSError as error:
-        raise HoldfastError(f"the data folder {str(data)!r} cannot be made: {error.strerror or error}") from error
+        raise HoldfastError(f"the data folder {str(data)!r} cannot be created: {error.strerror or error}") from error
     if status.st_uid not in (os.geteuid(), 0):
         raise HoldfastError(
-            f"the data folder {str(data)!r} belongs to somebody else, who could replace what is in it: choose another "
-            "with --data, or give it to yourself (chown)"
+            f"the data folder {str(data)!r} belongs to another user, who could replace its files: choose another one "
+            "with --data, or change its owner (chown)"
         )
     if not os.access(data, os.W_OK | os.X_OK):
         raise HoldfastError(f"the data folder {str(data)!r} cannot be written")
 
 
 def check_folders(settings: Settings) -> Iterator[Finding]:
-    """Are the data folder and what is in it ours alone, may we write, and is there room? OSError. Nothing is made."""
+    """Check that the data folder is private and writable and its disk has room. OSError. Creates nothing."""
     data, parts = settings.data, (settings.payloads_folder, settings.outputs_folder)
     there = [folder for folder in (data, *parts) if folder.exists()]
     above = next(folder for folder in (data, *data.parents) if folder.exists())
@@ -48,7 +49,7 @@ def check_folders(settings: Settings) -> Iterator[Finding]:
         if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
             yield problem(f"{folder} cannot be written by this user", f"chown -R USER {folder}, or set HOLDFAST_DATA")
             return
-    yield _check_privacy(data) if data in there else ok(f"{data} is not there yet: the first worker makes it")
+    yield _check_privacy(data) if data in there else ok(f"{data} does not exist yet: the first worker creates it")
     disks: dict[int, Path] = {}
     for folder in (above, *there, settings.workspace):
         if folder.exists():
@@ -63,36 +64,36 @@ def _check_privacy(folder: Path) -> Finding:
     if stat.S_IMODE(status.st_mode) & 0o077:
         do = f"chmod 700 {folder}"
         if os.geteuid() not in (0, status.st_uid):
-            do = f"have its owner give it to this user: chown {os.geteuid()} {folder} && {do}"
-        return warning(f"others may look into {folder}, which holds arguments and results", do)
-    return ok(f"{folder} is there, and for its owner alone")
+            do = f"ask its owner: chown {os.geteuid()} {folder} && {do}"
+        return warning(f"other users can read {folder}, which holds arguments and results", do)
+    return ok(f"{folder} exists, and only its owner can read it")
 
 
 def _is_group_volume(status: os.stat_result) -> bool:
-    """Is it as Kubernetes leaves the root of a volume for `fsGroup`: of our group, all of whose files are its?
+    """Whether it is the root of a Kubernetes volume with `fsGroup`: of our group, setgid and group-writable.
 
-    Nobody in the pod may change that mode, and the kubelet would put it back, with every file below it group-writable.
+    Nobody in the pod may change that mode, and the kubelet would restore it, with every file below group-writable.
     """
     shared = stat.S_ISGID | stat.S_IRWXG
     return status.st_mode & shared == shared and status.st_gid in {os.getegid(), *os.getgroups()}
 
 
 def _check_volume(folder: Path, group: int) -> Finding:
-    """Of a volume, what stands between others and its content: the modes of what is directly in it."""
+    """Check the modes of what is directly in a volume, since those of its root are fixed."""
     with os.scandir(folder) as found:
         modes = {one.path: one.stat(follow_symlinks=False) for one in found if not one.is_symlink()}
     exposed = sorted(path for path, one in modes.items() if one.st_mode & 0o077 and not _is_group_volume(one))
     if exposed:
-        return warning(f"others may look into {exposed[0]}, which only its owner should", f"chmod go-rwx {exposed[0]}")
-    return ok(f"{folder} is a volume of group {group} (fsGroup), and what is in it is for its owner alone")
+        return warning(f"other users can read {exposed[0]}", f"chmod go-rwx {exposed[0]}")
+    return ok(f"{folder} is a volume of group {group} (fsGroup), and only their owner can read the files in it")
 
 
 def _check_room(folder: Path) -> Finding:
-    """What is free on the disk of a folder."""
+    """Check the free space and files on the disk of a folder."""
     disk = os.statvfs(folder)
     free, files = disk.f_bavail * disk.f_frsize, disk.f_favail if disk.f_files else LOW_FILES
     if disk.f_flag & os.ST_RDONLY:
-        return problem(f"the disk of {folder} may only be read", "mount it for writing, or set HOLDFAST_DATA")
+        return problem(f"the disk of {folder} is read-only", "mount it for writing, or set HOLDFAST_DATA")
     says = f"{free / 1e9:,.1f} GB and room for {files:,} files free on the disk of {folder}"
     do = "free some space, or move the folder: nothing is recorded on a full disk, and calls are refused"
     if free < FULL_BYTES or files < FULL_FILES:

@@ -1,8 +1,8 @@
-"""Where a worker is asked how it is: `GET /live` and `GET /ready`, for the probes of whatever runs it.
+"""The probes of a worker over HTTP: `GET /live` and `GET /ready`, for Kubernetes and others that run it.
 
-Alive is an event loop that answers. Ready is one that polls, on a server that has answered lately, and is not about to
-end. Nothing else is told, so it needs no token; and no HTTP library, so it costs a worker nothing. Whoever probes gets
-one answer per connection, within a time. The gateway has a server of its own, and asks Temporal with `ServerProbe` too.
+A worker is alive if its event loop answers. It is ready if it polls, its server has answered lately, and it is not
+shutting down. Nothing else is disclosed, so no token is needed; no HTTP library is used, so it costs a worker nothing.
+Each connection gets one answer, within a time limit. The gateway has its own server, and uses `ServerProbe` too.
 
 Why: docs/decisions/0029-containers-are-hosts.md.
 """
@@ -23,9 +23,9 @@ from temporalio.service import RPCError
 from holdfast.errors import HoldfastError
 
 FRESH_SECONDS = 5.0
-"""How long the server's last answer counts."""
+"""How long the last answer of the server is valid."""
 ASK_SECONDS = 2.0
-"""How long it may take to answer."""
+"""How long the server may take to answer."""
 ARRIVE_SECONDS = 5.0
 HEAD_LIMIT = 8_192
 MAX_CONNECTIONS = 32
@@ -36,7 +36,7 @@ NO_ANSWER = "no answer from the server"
 
 
 class ServerProbe:
-    """Asks a Temporal server whether it is there: once at a time, however many want to know."""
+    """Checks whether a Temporal server answers: one request at a time, however many callers wait."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -44,12 +44,12 @@ class ServerProbe:
         self._question: asyncio.Task[bool] | None = None
 
     async def is_answering(self) -> bool:
-        """Has it answered within the last seconds, or does it now?"""
+        """Whether it has answered within FRESH_SECONDS, or answers now."""
         if time.monotonic() - self._answered < FRESH_SECONDS:
             return True
         if self._question is None or self._question.done():
             self._question = asyncio.create_task(self._ask_server())
-        return await asyncio.shield(self._question)  # whoever gives up waiting leaves it to the others
+        return await asyncio.shield(self._question)  # a cancelled caller must not cancel it for the others
 
     async def _ask_server(self) -> bool:
         with suppress(RPCError):
@@ -61,7 +61,7 @@ class ServerProbe:
 
 
 class Health:
-    """How a worker is. Told by the worker, asked by probes."""
+    """The state of a worker: set by the worker, read by probes."""
 
     def __init__(self) -> None:
         self._server: ServerProbe | None = None
@@ -69,11 +69,11 @@ class Health:
         self._ending = False
 
     def set_polling(self, client: Client, polling: Callable[[], bool]) -> None:
-        """It polls this server, as long as `polling` says so."""
+        """The worker polls this server, while `polling` returns True."""
         self._server, self._polling = ServerProbe(client), polling
 
     def set_ending(self) -> None:
-        """It takes up nothing more."""
+        """The worker shuts down."""
         self._ending = True
 
     async def describe_state(self) -> str:
@@ -87,14 +87,14 @@ class Health:
 
 @asynccontextmanager
 async def serve_health(health: Health, address: str) -> AsyncIterator[str]:
-    """Answer probes at host:port until the end of the block; where that is, as a URL."""
+    """Answer probes at host:port until the end of the block; yields the URL. HoldfastError if it cannot listen."""
     host, _, port = address.rpartition(":")
     probes = _ProbeServer(health)
     try:
         server = await asyncio.start_server(probes.answer_probe, host.strip("[]"), int(port), limit=HEAD_LIMIT)
     except OSError as error:
         why = error.strerror or str(error)
-        raise HoldfastError(f"probes cannot be answered at {address!r}: {why.lower()}; choose another") from None
+        raise HoldfastError(f"cannot listen for probes at {address!r}: {why.lower()}; choose another address") from None
     try:
         yield f"http://{host}:{server.sockets[0].getsockname()[1]}"
     finally:
@@ -115,7 +115,7 @@ class _ProbeServer:
                     writer.write(await self._build_response(await _read_head(reader)))
                     await writer.drain()
         except (OSError, TimeoutError):
-            pass  # whoever asked is gone, or never came to the point
+            pass  # the client is gone, or too slow
         finally:
             self._open -= 1
             writer.close()
@@ -126,7 +126,7 @@ class _ProbeServer:
         if not rest:
             status, state = 400, "this is not HTTP"
         elif path not in (b"/live", b"/ready"):
-            status, state = 404, "there is /live and /ready"
+            status, state = 404, "the paths are /live and /ready"
         elif method not in (b"GET", b"HEAD"):
             status, state = 405, "only GET and HEAD"
         else:
@@ -136,7 +136,7 @@ class _ProbeServer:
 
 
 async def _read_head(reader: asyncio.StreamReader) -> bytes:
-    """The first line of a request whose head is complete; empty when it is not, or too long."""
+    """The first line of a request; empty when its head is incomplete or too long."""
     with suppress(asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         return (await reader.readuntil(b"\r\n\r\n")).splitlines()[0]
     return b""

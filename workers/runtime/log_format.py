@@ -1,11 +1,9 @@
-"""Which log records are written, and how.
+"""The format of log records, without any content of calls.
 
-Nothing that a call was given.
-
-A message of ours is written as it is: what others said stands in it as `Words`, which withhold themselves. Of Temporal
-and of Python itself the first line is, without what they append. Of anybody else, a tool for example, nothing is, since
-nobody knows what they put into it; whoever logs is known by its file, not by the name of its logger. `content` lets all
-of it through.
+Our own messages are written as they are: text of others in them is `Redacted`, which withholds itself. Of messages of
+Temporal and Python only the first line is written, without appended fields. Of any other logger, for example of a tool,
+no message is written, since it may contain anything; the origin of a record is determined by its file, not by the name
+of its logger. With the setting `content` everything is written.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from holdfast.util.text import shorten_text, strip_controls
 LINE_LIMIT = 1_000
 FRAMES = 30
 _CORE_MARK = "(sdk-core)"
-"""Where Temporal's core says that its lines come from."""
+"""The path name of records of Temporal's core."""
 _OUR_FOLDER = os.path.dirname(holdfast.__file__) + os.sep
 _THEIR_FOLDERS = tuple(
     os.path.dirname(found.origin) + os.sep
@@ -40,7 +38,7 @@ _THEIR_FOLDERS = tuple(
 _FIELDS = re.compile(r"\s*\(\{.*\}\)")
 _LINK = re.compile(r"\s*(?:For further information visit )?https?://\S+")
 _QUOTED = re.compile(r"(?<=error of type).*|(?<=original error):.*|<(?:Task|Future|Handle|coroutine)\b.*", re.DOTALL)
-"""Where messages of Temporal and asyncio quote what went wrong."""
+"""The parts of messages of Temporal and asyncio that quote an exception or a call."""
 _WARNING = re.compile(r"(.*?:\d+: \w+):.*", re.DOTALL)
 _CALL = re.compile(r"b\d+c\d+")
 _ID_LIMIT = 300
@@ -54,16 +52,16 @@ class WrittenRecord(NamedTuple):
     logger: str
     message: str
     about: dict[str, str | int]
-    """turn, call, tool, attempt, trace: as far as they are known."""
+    """turn, call, tool, attempt, trace, as far as they are known."""
     error: str = ""
-    """The type of an exception,"""
-    said: str = ""
-    """and its words, where those are allowed."""
+    """The type of an exception."""
+    error_text: str = ""
+    """The message of an exception, if content may be logged."""
     frames: tuple[str, ...] = ()
 
 
 def build_record(record: logging.LogRecord) -> WrittenRecord:
-    """What of a record is written now, in the place where it was logged."""
+    """Build what is written of a record; call it where the record was logged, whose context it reads."""
     error = record.exc_info[1] if record.exc_info else None
     return WrittenRecord(
         time=datetime.fromtimestamp(record.created, UTC),
@@ -72,13 +70,13 @@ def build_record(record: logging.LogRecord) -> WrittenRecord:
         message=_format_line(_format_message(record)),
         about=find_log_context(record),
         error=format_error_type(error) if error else "",
-        said=_format_line(_strip_details(str(error))) if error and is_content_allowed() else "",
+        error_text=_format_line(_strip_details(str(error))) if error and is_content_allowed() else "",
         frames=_format_frames(error) if error else (),
     )
 
 
 def find_log_context(record: logging.LogRecord) -> dict[str, str | int]:
-    """Whose turn and call it is about: by what Temporal adds to it, or by what is at work here."""
+    """The turn and the call of a record: from the fields of Temporal, else from the active activity or workflow."""
     found = {name: _shorten_id(value) if isinstance(value, str) else value for name, value in list_log_fields().items()}
     details: Any = getattr(record, "temporal_activity", None) or getattr(record, "temporal_workflow", None)
     if not details and activity.in_activity():
@@ -107,11 +105,11 @@ def _format_message(record: logging.LogRecord) -> str:
         return found[1] if found else WITHHELD
     if record.pathname == _CORE_MARK or record.pathname.startswith(_THEIR_FOLDERS):
         return _QUOTED.sub(f" {WITHHELD}", message)
-    return f"{_shorten_id(record.name)} has logged something {WITHHELD}"
+    return f"message of {_shorten_id(record.name)} {WITHHELD}"
 
 
 def _strip_details(text: str) -> str:
-    """The first line, without the fields that Temporal adds and without links: pydantic writes pages."""
+    """The first line, without the fields of Temporal and without the links of pydantic."""
     first = next(iter(text.strip().splitlines()), "")
     return _LINK.sub("", _FIELDS.sub("", first)).rstrip()
 
@@ -125,23 +123,23 @@ def _format_line(text: str) -> str:
 
 
 def _format_frames(error: BaseException) -> tuple[str, ...]:
-    """Where it was raised, the innermost last."""
+    """The frames of a traceback, the innermost last."""
     frames = traceback.extract_tb(error.__traceback__)[-FRAMES:]
     return tuple(f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
 
 
 class LineFormatter(logging.Formatter):
-    """A record as one line for people; with `verbose`, where an exception comes from on the lines below it."""
+    """Formats a record as one line for people; with `verbose`, followed by the traceback of its exception."""
 
     def __init__(self, *, verbose: bool = False) -> None:
         super().__init__()
         self._verbose = verbose
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """Format a record."""
         found = build_record(record)
         about = ", ".join(f"{name} {value}" for name, value in found.about.items() if name != "trace")
-        error = ": ".join(filter(None, (found.error, found.said)))
+        error = ": ".join(filter(None, (found.error, found.error_text)))
         logger = f" {found.logger}" if self._verbose else ""
         line = f"{found.time.astimezone():%H:%M:%S} {found.level}{logger} {found.message}"
         line += (f": {error}" if error else "") + (f" [{about}]" if about else "")
@@ -149,7 +147,7 @@ class LineFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as one JSON object."""
+    """Formats a record as one JSON object."""
 
     def __init__(self, *, verbose: bool = False) -> None:
         super().__init__()
@@ -157,7 +155,7 @@ class JsonFormatter(logging.Formatter):
         self._worker = f"{os.getpid()}@{socket.gethostname()}"  # as Temporal calls it
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """Format a record."""
         found = build_record(record)
         return json.dumps(self._build_fields(found), ensure_ascii=True)
 
@@ -170,7 +168,7 @@ class JsonFormatter(logging.Formatter):
             **found.about,
             "worker": self._worker,
             "error": found.error,
-            "error_text": found.said,
+            "error_text": found.error_text,
             "frames": list(found.frames) if self._verbose else [],
         }
         return {name: value for name, value in fields.items() if value not in ("", [])}

@@ -1,7 +1,7 @@
-"""Logging of the processes we run: one line per record, on standard error, as text or as JSON.
+"""Logging of our processes: one line per record, on standard error, as text or as JSON.
 
-Expected conditions (a garbage signal, a server that went away) are logged by Temporal with their traceback; a line
-with the exception's type says as much. `verbose` adds what is informative, and where exceptions come from.
+Temporal logs expected conditions (an invalid signal, a lost server) with their traceback; here one line names the type
+of the exception. `verbose` adds records of level INFO, and tracebacks.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ _LOGGER = logging.getLogger(__name__)
 def configure_logging(
     telemetry: TelemetrySettings | None = None, *, verbose: bool = False, serves: bool = False
 ) -> None:
-    """Log warnings to standard error; with `verbose` more. `serves`: answer Prometheus, where the settings say so.
+    """Log warnings to standard error; with `verbose` also information. `serves`: serve metrics, if the settings say so.
 
-    BadInput when that cannot be.
+    BadInput when the metrics cannot be served.
     """
+    # Commands that only silence logging do without it: it imports the telemetry of activities.
     from holdfast.workers.runtime.log_format import JsonFormatter, LineFormatter
 
     given = telemetry or TelemetrySettings()
@@ -47,9 +48,9 @@ def configure_logging(
 
 
 def print_or_log(telemetry: TelemetrySettings, text: str, note: Callable[[str], None], known: str = "") -> None:
-    """Tell something that whoever started this process should know; in the log, where machines read that.
+    """Print something that the person who started this process should know; with JSON logs, log it instead.
 
-    `known` is what a log is told where the text holds words of others, and those are not allowed in it.
+    `known` is what is logged if the text contains words of others, which a log may have to withhold.
     """
     if telemetry.logs == "json":
         _LOGGER.warning("%s", Redacted(text, known) if known else text)
@@ -58,7 +59,7 @@ def print_or_log(telemetry: TelemetrySettings, text: str, note: Callable[[str], 
 
 
 def silence_logging() -> None:
-    """For commands that answer a person: what went wrong is in their answer, not in a log."""
+    """Turn logging off, for commands whose output names every problem."""
     logging.basicConfig(level=logging.CRITICAL, handlers=[logging.NullHandler()], force=True)
     _install_runtime(_build_runtime("ERROR"))
 
@@ -68,9 +69,9 @@ def _install_runtime(runtime: Runtime) -> None:
 
 
 def _build_runtime(level: str, metrics: str | None = None) -> Runtime:
-    """Temporal's core writes to standard output by itself; forwarded, its lines look like ours.
+    """A runtime whose core logs through our logger instead of standard output.
 
-    Their fields hold whole failures, and are left out.
+    The fields of its records contain whole failures, and are left out.
     """
     forwarding = LogForwardingConfig(
         logger=logging.getLogger("temporalio.core"), append_target_to_name=False, append_log_fields_to_message=False
@@ -80,7 +81,7 @@ def _build_runtime(level: str, metrics: str | None = None) -> Runtime:
     try:
         return Runtime(telemetry=TelemetryConfig(logging=logs, metrics=served, attach_service_name=False))
     except ValueError as error:
-        raise BadInput(f"no metrics can be had at {metrics} (telemetry.metrics): {error}") from None
+        raise BadInput(f"metrics cannot be served at {metrics} (telemetry.metrics): {error}") from None
 
 
 def _build_prometheus(address: str) -> PrometheusConfig:
@@ -95,7 +96,7 @@ def _build_prometheus(address: str) -> PrometheusConfig:
 
 
 def _install_hooks() -> None:
-    """Python tells of warnings, and of what is raised in threads, with all its words and on standard error itself."""
+    """Log warnings and exceptions of threads, which Python would print on standard error with their whole text."""
     logging.captureWarnings(True)
 
     def log_thread_error(found: threading.ExceptHookArgs) -> None:
@@ -103,7 +104,7 @@ def _install_hooks() -> None:
             _log_error("A thread ended with an exception", found.exc_value)
 
     def log_unraisable(found: Any) -> None:
-        _log_error("An exception was raised where nobody could hear it", found.exc_value)
+        _log_error("An exception was ignored", found.exc_value)
 
     threading.excepthook = log_thread_error
     sys.unraisablehook = log_unraisable

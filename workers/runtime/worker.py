@@ -1,7 +1,7 @@
 """Running a worker: from a connected client to a clean end.
 
 SIGTERM or SIGINT ends it: running calls get a few seconds to finish, or as many as the settings say, then they are
-stopped and answered, and what may be repeated is left for another worker. A second Ctrl-C ends it at once.
+stopped and answered; calls that may be repeated are left to another worker. A second Ctrl-C ends it at once.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from holdfast.workers.runtime.child_processes import adopt_orphans, end_orphans
 from holdfast.workers.runtime.health import Health
 
 DEFAULT_GRACE = timedelta(seconds=5)
-"""What a running call gets to finish by itself when its worker ends, unless settings say."""
+"""How long running calls may take to finish when their worker ends, by default."""
 STOPPING_SECONDS = 15.0
-"""What stopping and answering calls may take after that."""
+"""How long stopping and answering calls may take after that."""
 PARENT_SECONDS = 0.2
 READY_LINE = "worker ready"
-"""How the line begins that says the worker polls."""
+"""The beginning of the line that says that the worker polls."""
 
 
 async def run_worker(
@@ -41,9 +41,9 @@ async def run_worker(
     health: Health | None = None,
     drain: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Poll until a signal (or `stop`) comes. The client's plugin brings workflows, activities and options.
+    """Poll until a signal or `stop` comes. The client's plugin provides workflows, activities and options.
 
-    `drain` is called when the end begins, and awaited beside it.
+    `drain` runs concurrently with the shutdown of the worker. HoldfastError when the worker fails.
     """
     worker = Worker(client, task_queue=settings.task_queue, graceful_shutdown_timeout=find_grace(settings))
     stopping = stop or stop_on_signals(stop_seconds(settings))
@@ -71,20 +71,20 @@ async def run_worker(
 
 
 def find_grace(settings: Settings) -> timedelta:
-    """What a running call gets to finish by itself."""
+    """How long running calls may take to finish when the worker ends."""
     seconds = settings.worker.grace_seconds
     return DEFAULT_GRACE if seconds is None else timedelta(seconds=seconds)
 
 
 def stop_seconds(settings: Settings) -> float:
-    """After the signal, the process ends whatever hangs: nobody may have to kill it."""
+    """How many seconds after the signal the process exits, even if something hangs."""
     return find_grace(settings).total_seconds() + STOPPING_SECONDS
 
 
 async def leave_with_parent(parent: int) -> None:
-    """End this process soon after its parent: the server is gone with it, and nobody is left to answer to.
+    """End this process soon after its parent, which was `holdfast up` with the server.
 
-    Every process of a running call is ended first. A graceful end would wait for the server that is gone.
+    The processes of running calls are ended first. A graceful end would wait for the server, which is gone.
     """
     while os.getppid() == parent:  # noqa: ASYNC110 - the signal comes before the parent is quite gone
         await asyncio.sleep(PARENT_SECONDS)
@@ -94,9 +94,9 @@ async def leave_with_parent(parent: int) -> None:
 
 
 def stop_on_signals(seconds: float) -> asyncio.Event:
-    """An event that SIGTERM and SIGINT set; `seconds` later, or at the next SIGINT, the process ends regardless.
+    """An event that SIGTERM and SIGINT set; `seconds` later, or at the next SIGINT, the process exits in any case.
 
-    Not at the next SIGTERM: when a parent dies, the kernel may send it once for each of the parent's threads.
+    It does not exit at the next SIGTERM: when a parent dies, the kernel may send one for each of the parent's threads.
     """
     stop = asyncio.Event()
 

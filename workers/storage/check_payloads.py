@@ -1,4 +1,4 @@
-"""Payloads outside the history that others have stored: are they to be found from here?"""
+"""The doctor's check of stored payloads: can this process read those that other processes have stored?"""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from holdfast.util.findings import Finding, ok, problem
 from holdfast.workers.lookup.task_queues import build_queue_query
 
 RECENT_TURNS = 20
-"""Turns whose payloads are looked for, the newest."""
+"""Turns whose payloads are read, the newest."""
 
 
 async def check_payloads(client: Client, task_queue: str) -> list[Finding]:
-    """Look for those that recent turns began with; RPCError."""
+    """Read the stored payloads of the inputs of recent turns; RPCError."""
     looked, lost = 0, []
     query = f'{build_queue_query(task_queue, running=False)} AND WorkflowType = "{TURN_WORKFLOW}"'
     async for turn in client.list_workflows(query, limit=RECENT_TURNS):
@@ -28,12 +28,12 @@ async def check_payloads(client: Client, task_queue: str) -> list[Finding]:
             try:
                 [found] = await client.data_converter.decode([payload])
             except Exception:
-                found = UnreadablePayload("it was not to be had")
+                found = UnreadablePayload("it could not be read")
             lost += [turn.id] if isinstance(found, UnreadablePayload) else []
     if lost:
-        says = f"{len(lost)} of {looked} payloads of recent turns are not to be found from here, as of {lost[0]!r}"
-        return [problem(says, "let clients and workers see the same payloads/ (docs/how-to/operating.md)")]
-    return [ok(f"{looked} payloads of recent turns were looked for and found" if looked else "none to look for")]
+        says = f"{len(lost)} of {looked} payloads of recent turns cannot be read here, for example of turn {lost[0]!r}"
+        return [problem(says, "let clients and workers use the same payloads/ (docs/how-to/operating.md)")]
+    return [ok(f"read {looked} payloads of recent turns" if looked else "recent turns have no stored payloads")]
 
 
 async def _fetch_start_payloads(handle: WorkflowHandle[Any, Any]) -> list[Payload]:

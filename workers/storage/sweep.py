@@ -112,7 +112,7 @@ def sweep_shared(folder: Path, plan: SweepPlan) -> SweepResult:
         needed = found is not None and found[1] in plan.needed_outputs
         if needed and path.name.startswith(SWEPT_PREFIX):
             if plan.delete:
-                _put_back(path, path.with_name(path.name.removeprefix(SWEPT_PREFIX)))
+                _restore_file(path, path.with_name(path.name.removeprefix(SWEPT_PREFIX)))
         elif found or path.name.startswith(".new-"):
             _sweep_file(path, needed, plan.outputs_before, plan.delete, swept)
     return swept
@@ -166,20 +166,20 @@ def _sweep_file(path: Path, needed: bool, before: float, delete: bool, swept: Sw
 
 def _remove_file(path: Path, before: float) -> bool:
     """Rename the file, and remove it unless it was used since."""
-    aside = path.with_name(SWEPT_PREFIX + path.name)
-    os.rename(path, aside)
-    if aside.stat().st_mtime >= before:
-        _put_back(aside, path)
+    renamed = path.with_name(SWEPT_PREFIX + path.name)
+    os.rename(path, renamed)
+    if renamed.stat().st_mtime >= before:
+        _restore_file(renamed, path)
         return False
-    aside.unlink()
+    renamed.unlink()
     return True
 
 
-def _put_back(aside: Path, path: Path) -> None:
-    """Restore a file. One that was written meanwhile has the same content."""
+def _restore_file(renamed: Path, path: Path) -> None:
+    """Rename a file back. One that was written meanwhile has the same content."""
     with suppress(FileExistsError):
-        os.link(aside, path)
-    aside.unlink()
+        os.link(renamed, path)
+    renamed.unlink()
 
 
 def _list_leftovers(folder: Path) -> Iterator[Path]:
@@ -192,7 +192,7 @@ def _sweep_leftover(path: Path, plan: SweepPlan, swept: SweepResult) -> None:
     name = path.name.removeprefix(SWEPT_PREFIX)
     if path.name.startswith(SWEPT_PREFIX) and (_DRIVERS["files"], name) in plan.reached.stored and plan.delete:
         with suppress(FileNotFoundError):
-            _put_back(path, path.with_name(name))
+            _restore_file(path, path.with_name(name))
         return
     with suppress(FileNotFoundError):
         if path.stat().st_mtime < plan.before and plan.delete:

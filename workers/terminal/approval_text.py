@@ -1,4 +1,4 @@
-"""What a person is asked, as they see it: an approval with its command or diff, or a question with its answers."""
+"""Approvals and questions as a person sees them: with the command or diff, or with the answers to choose from."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ QUESTION_KIND = "question"
 UNKNOWN_KIND = "outcome_unknown"
 OTHERS_LIMIT = 1_000
 QUESTION_LINES = 60
-"""Lines of a command or a diff in a question: what is asked must not scroll away."""
+"""Most lines of a command or a diff in a question, so that the question itself stays on the screen."""
 DEADLINE_WORDS = {"deny": "denied", "allow": "let run"}
 FieldDetail = Literal["some", "all", "names"]
-"""How much of a form: its fields, all of them however many, or their names, where they are asked one by one below."""
+"""How much of a form is shown: some fields, all, or only their names, where they are asked one by one below."""
 FIELDS_SHOWN = 50
 FIELD_LIMIT = 2_000
 """Characters of a field in a list of them."""
@@ -59,7 +59,7 @@ def format_answer_command(approval: ApprovalView) -> str:
 
 
 def resolve_option(approval: ApprovalView, typed: str) -> str:
-    """The option that was typed by its number or its words; else the text as it was typed."""
+    """The option that was typed, as its number or its text; else the typed text."""
     words = typed.strip()
     if words.isdecimal() and 0 < int(words) <= len(approval.options) and not _has_one_answer(approval):
         return approval.options[int(words) - 1]
@@ -91,7 +91,7 @@ def render_question(
     parts += [Text(f"  {words}") for words in _list_names(approval)]
     if approval.kind == UNKNOWN_KIND:
         parts += [build_prose(f"  {row}") for row in cut_lines((approval.question or "").split("\n"), QUESTION_LINES)]
-        parts.append(Text("  approve runs it again, respond takes it as done, deny takes it as failed", "bold"))
+        parts.append(Text("  approve: run it again; respond: it was done; deny: it failed", "bold"))
     if approval.command is not None:
         rows = cut_lines(escape_controls(approval.command).split("\n"), QUESTION_LINES)
         parts.append(Text("\n".join(f"  $ {row}" for row in rows), "yellow"))
@@ -129,7 +129,7 @@ def _list_names(approval: ApprovalView) -> Iterator[str]:
 def _render_asked(
     approval: ApprovalView, heading: str | None, more: str | None, fields: FieldDetail
 ) -> Iterator[RenderableType]:
-    """A question to the person: who asks, all of its words, and the answers to choose from."""
+    """A question to the person: who asks, the whole text, and the answers to choose from."""
     yield Text(heading or f"{describe_asker(approval, 'The')} asks:", "bold")
     yield from (build_prose(f"  {row}") for row in (approval.question or approval.title).split("\n"))
     if not _has_one_answer(approval):
@@ -144,7 +144,7 @@ def _render_asked(
 
 
 def _render_fields(approval: ApprovalView, more: str | None, shown: FieldDetail) -> Iterator[Text]:
-    """The fields of a form; of one that is too long for its place, how many there are and where they are shown."""
+    """The fields of a form; of a long one, how many more there are and where they are shown."""
     if approval.form is None:
         if approval.fields:
             turn = ApprovalId.parse(approval.approval_id).turn
@@ -176,13 +176,13 @@ def _is_too_long(text: str | None) -> bool:
 
 
 def describe_full_view(approval: ApprovalView) -> str:
-    """Where all of it is shown."""
+    """The command that shows all of the approval."""
     address = ApprovalId.parse(approval.approval_id)
     return f"see all with `holdfast turn show {quote_shell(address.turn)} --call {address.call}`"
 
 
 def format_whole(approval: ApprovalView) -> str:
-    """All of what a person is asked to decide on, as text; of an approval that is not cut."""
+    """Everything that a person decides on, as text; of an approval that is not cut."""
     arguments = json.dumps(json.loads(approval.others), indent=2, ensure_ascii=False) if approval.others else ""
     details = [approval.title, *_list_names(approval), approval.question, approval.command, approval.diff, arguments]
     parts = [*details, "\n".join(describe_definition(approval.server, approval.about)), *approval.urls]
@@ -190,7 +190,7 @@ def format_whole(approval: ApprovalView) -> str:
 
 
 def describe_subject(approval: ApprovalView) -> str:
-    """What a call is about, in a few words: a file, a command, what a server is given, or its title."""
+    """What a call is about, in a few words: its file, its command, the arguments for a server, or its title."""
     arguments = approval.others if approval.kind == "mcp" else ""
     return format_line(f"{approval.tool} {approval.path or approval.command or arguments or approval.title}")
 
@@ -198,9 +198,9 @@ def describe_subject(approval: ApprovalView) -> str:
 def render_inbox(shown: list[ApprovalView], *, total: int, turns: int) -> Group:
     """The inbox: pending approvals, the most urgent first, and their number."""
     if not shown:
-        return Group(Text("Nothing waits for a decision."))
+        return Group(Text("No pending approvals."))
     some = "" if len(shown) == total else f", the first {len(shown)} shown"
-    counts = f"{total} {'waits' if total == 1 else 'wait'} in {turns} turn{'' if turns == 1 else 's'}{some}"
+    counts = f"{total} pending in {turns} turn{'' if turns == 1 else 's'}{some}"
     first = shown[0]
     hint = f"Decide: {format_answer_command(first)}   or: holdfast deny {quote_shell(first.approval_id)}"
     return Group(render_approvals(shown), Text(hint, "dim"), Text(counts, "dim"))
@@ -221,7 +221,7 @@ def render_label(approval: ApprovalView, since: datetime | None = None) -> Text:
 
 
 def render_definitions(shown: Iterable[ApprovalView]) -> Group:
-    """What is known of the servers' tools that calls are of, each with its name."""
+    """The definitions of the servers' tools that calls use, each with its name."""
     blocks: list[RenderableType] = []
     for item in shown:
         words = [build_prose(f"  {row}") for row in describe_definition(item.server, item.about)]
@@ -230,7 +230,7 @@ def render_definitions(shown: Iterable[ApprovalView]) -> Group:
 
 
 def render_offers(approval: ApprovalView) -> Iterator[Text]:
-    """The answers that may be given for more than this call, numbered."""
+    """The grants that the approval offers, numbered."""
     if approval.offers:
         yield Text(
             f"  to allow more than this once: holdfast approve {quote_shell(approval.approval_id)} --scope N", "dim"
@@ -240,11 +240,11 @@ def render_offers(approval: ApprovalView) -> Iterator[Text]:
 
 
 def _render_circumstances(approval: ApprovalView) -> Iterator[Text]:
-    """Who had a hand in it, whose word it needs, and until when."""
+    """Who changed or edits the call, who must approve it, and the deadline."""
     if approval.changed_by:
         yield Text(f"  arguments changed by {format_line(' and '.join(approval.changed_by), 300)}", "magenta")
     if approval.problem and approval.kind != UNKNOWN_KIND:
-        yield Text(f"  the last change was not taken: {format_line(approval.problem, 500)}", "magenta")
+        yield Text(f"  the last change was refused: {format_line(approval.problem, 500)}", "magenta")
     if approval.editing:
         yield Text(f"  {format_line(approval.editing, 100)} is editing it", "magenta")
     if approval.needs != Needs():
@@ -261,11 +261,11 @@ def _describe_needs(approval: ApprovalView) -> Iterator[str]:
     if needs.role:
         yield f"from somebody with the role {format_line(needs.role, 100)}"
     if needs.not_requester:
-        yield "not from whoever started the turn"
+        yield "not from the person who started the turn"
 
 
 def _describe_deadline(approval: ApprovalView) -> str:
-    """How long an answer is waited for, to what matters, and what then."""
+    """When the deadline is, rounded, and what happens then."""
     assert approval.deadline, "there is a deadline"
     seconds = int((approval.deadline - datetime.now(UTC)).total_seconds())
     unit = next((unit for least, unit in ((86_400, 3_600), (120, 60)) if seconds >= least), 1)

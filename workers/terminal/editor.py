@@ -1,7 +1,7 @@
-"""A person's own editor and pager. The text came from a model: nothing here runs it.
+"""A person's own editor and pager. The text comes from a model: nothing here runs it.
 
-The editor gets it in a private file, which is removed with its folder and whatever the editor left beside it; unless
-it is kept, so that nothing that somebody typed is lost.
+The editor gets it in a private file, which is removed with its folder and any other file of the editor; unless the file
+is kept after an error, so that no edit is lost.
 """
 
 from __future__ import annotations
@@ -20,44 +20,44 @@ from holdfast.util.text import drop_surrogates
 from holdfast.workers.runtime.child_processes import describe_exit
 
 SIZE_LIMIT = 8_000_000
-"""Bytes that are read of what an editor left."""
+"""Most bytes of an edited text."""
 VARIABLES = ("VISUAL", "EDITOR")
 USUAL_EDITORS = ("editor", "vi", "nano")
 
 
 def get_editor_command() -> list[str]:
-    """The command of the editor: VISUAL, EDITOR, else one that is usual. BadInput without any."""
+    """The command of the editor: VISUAL, EDITOR, else a usual one that is installed. BadInput without any."""
     for name in VARIABLES:
         if given := os.environ.get(name, "").strip():
             try:
                 return shlex.split(given)
             except ValueError as error:
-                raise BadInput(f"{name} is no command: {str(error).lower()}") from None
+                raise BadInput(f"{name} is not a command: {str(error).lower()}") from None
     found = next(filter(None, map(shutil.which, USUAL_EDITORS)), None)
     if found is None:
-        raise BadInput("there is no editor here: set EDITOR, or give the change with --content or --arguments")
+        raise BadInput("no editor is installed: set EDITOR, or give the change with --content or --arguments")
     return [found]
 
 
 class EditorDraft:
-    """A text on its way through an editor."""
+    """A text in a file that an editor changes."""
 
     def __init__(self, folder: Path, name: str, text: str) -> None:
         self.file = folder / name
         self.is_kept = False
         text = drop_surrogates(text)
-        # Editors end the last line; what did not end so before does not after.
+        # Editors end the last line with a newline: remove it again if the text had none.
         self._ended = bool(text) and not text.endswith("\n")
         self._write_text(f"{text}\n" if self._ended else text)
         self.before = self.read()
 
     def read(self) -> str:
-        """The text as it is now; HoldfastError when that cannot be sent."""
+        """The text of the file; HoldfastError when it cannot be sent."""
         try:
             with self.file.open("rb") as opened:
                 data = opened.read(SIZE_LIMIT + 1)
         except OSError as error:
-            raise HoldfastError(f"the editor left nothing to be read ({error.strerror}): nothing was sent") from None
+            raise HoldfastError(f"the edited file cannot be read ({error.strerror}): nothing was sent") from None
         if len(data) > SIZE_LIMIT:
             raise HoldfastError(f"the text is over {SIZE_LIMIT // 1_000_000} MB: nothing was sent")
         try:
@@ -67,7 +67,7 @@ class EditorDraft:
         return text.removesuffix("\n") if self._ended else text
 
     def keep_file(self) -> Path | None:
-        """Leave the file where it is, as it would be sent, if anything was changed; its path."""
+        """Keep the file, with the text that would be sent, if the text was changed; its path."""
         with suppress(HoldfastError):
             text = self.read()
             if text == self.before:
@@ -84,12 +84,12 @@ class EditorDraft:
 
 @contextmanager
 def open_draft(name: str, text: str) -> Iterator[EditorDraft]:
-    """A text in a file of its own, until the end of the block."""
+    """A text in a private file, until the end of the block."""
     try:
         folder = Path(tempfile.mkdtemp(prefix="holdfast-"))
         made = EditorDraft(folder, name, text)
     except OSError as error:
-        raise HoldfastError(f"the text cannot be put into a file: {error.strerror or error}") from None
+        raise HoldfastError(f"the text cannot be written to a file: {error.strerror or error}") from None
     try:
         yield made
     finally:
@@ -98,12 +98,12 @@ def open_draft(name: str, text: str) -> Iterator[EditorDraft]:
 
 
 async def run_editor(command: list[str], file: Path) -> None:
-    """Wait until the editor is done; BadInput when it cannot be started, HoldfastError when it fails."""
+    """Run the editor to its end; BadInput when it cannot be started, HoldfastError when it fails."""
     try:
         process = await asyncio.create_subprocess_exec(*command, str(file))
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise BadInput(f"the editor {command[0]!r} cannot be started: {why}: set EDITOR to one that can") from None
+        raise BadInput(f"the editor {command[0]!r} cannot be started: {why}: set EDITOR to another one") from None
     try:
         code = await process.wait()
     except asyncio.CancelledError:

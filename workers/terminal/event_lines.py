@@ -1,6 +1,6 @@
 """The events of a turn as lines of text. Pure.
 
-A result is worth a line where it was held back: usually a call's answer is delivered in the moment in which it ends.
+The delivery of a result gets a line only if it was held back: usually a result is delivered when its call ends.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from holdfast.workers.terminal.render import format_actor, format_line
 from holdfast.workers.terminal.turn_board import Board, Row
 
 FINISHED_NOTE = "; it had finished"
-"""How the reason of a discarded call ends that had done its work."""
+"""The end of the reason of a discarded call that had finished."""
 
 
 class EventTeller:
@@ -23,7 +23,7 @@ class EventTeller:
         self._board = Board()
 
     def render_event(self, event: Event) -> RenderableType | None:
-        """The next event as a line; None when it is not worth one."""
+        """The next event as a line; None when it gets none."""
         self._board.apply_item(event)
         if event.kind == "batch" and event.after == "complete":
             return None  # its calls show it
@@ -32,8 +32,8 @@ class EventTeller:
             return render.render_event(event)
         if event.kind == "call":
             discarded = row.batch in self._board.discarded
-            said = _describe_discarded(event, row) if discarded else self._describe_arrival(event, row)
-            return render.render_event(event, growing=row.growing, remark=said, dim=discarded)
+            remark = _describe_discarded(event, row) if discarded else self._describe_arrival(event, row)
+            return render.render_event(event, growing=row.growing, remark=remark, dim=discarded)
         if row.ended is None or event.at <= row.ended:
             return None
         seconds = (event.at - row.ended).total_seconds()
@@ -53,19 +53,19 @@ class EventTeller:
 
 
 def _describe_discarded(event: Event, row: Row) -> str:
-    """Which call was discarded; its batch has said why."""
+    """Which call was discarded; the event of its batch has the reason."""
     finished = "it had finished: " if (event.error or "").endswith(FINISHED_NOTE) else ""
     return f"discarded: {finished}{row.title or row.tool}"
 
 
 TURN_EVENTS = frozenset({"mode", "granted", "refused", "revoked"})
-"""What of a turn is changed while it runs."""
+"""Events of a turn that change it while it runs."""
 
 
 def describe_news(event: Event, me: str) -> str | None:
-    """What has just happened that no row of the board shows, and decides nothing yet; None when nothing has."""
+    """The text of an event that no row of the board shows; None when there is nothing to print."""
     note = event.note or ""
-    if event.kind == "turn" and event.after == "interrupted":  # also by oneself: it is said in another terminal
+    if event.kind == "turn" and event.after == "interrupted":  # also one's own, from another terminal
         return f"{format_line(event.by, 80) or 'somebody'} interrupts: {note}"
     if event.kind == "turn" and event.after == "context":
         return f"the calls after this one run with {note}"
@@ -80,14 +80,14 @@ def describe_news(event: Event, me: str) -> str | None:
 
 
 def describe_interim_change(event: Event, me: str) -> str:
-    """What happened to a call while it was being asked about."""
+    """What happened to a call while a person was asked about it."""
     after = event.after.replace("_", " ")
     if event.approval_id:
-        return "Changed elsewhere: it is asked about again."
+        return "Changed elsewhere: it needs approval again."
     if event.actor == "runtime":
         return f"Nobody answered before the deadline: {after}."
     if event.by == me:
-        return f"Answered by what you said before: {after}."
+        return f"Decided by your earlier grant or decision: {after}."
     if event.by or event.after != "cancelled":
         by = f" by {format_actor(event.actor, event.by)}" if event.by else ""
         return f"Decided elsewhere{by}: {after}."

@@ -1,7 +1,7 @@
-"""Where answers are kept for good, as the command line writes and lists them: a file of this host, or a shared ledger.
+"""Saved grants, as the command line writes and lists them: in a file of this host, or in a shared ledger.
 
-With a shared ledger new answers go there, and count on every host. What stands in this host's file goes on counting
-here, until it is moved.
+With a shared ledger new grants are saved there, for every host. The grants in this host's file stay in effect here,
+until they are moved (`share_grants`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.errors import BadInput
 from holdfast.util.text import strip_controls
 from holdfast.workers.terminal.grant_text import describe_saved_grant
 
-UNREADABLE_TEXT = "what it said cannot be read"
+UNREADABLE_TEXT = "its content cannot be read"
 
 
 @dataclass(frozen=True)
@@ -33,28 +33,28 @@ class SavedGrantList:
     """Those of this host's file."""
     shared: tuple[Rule, ...] = ()
     problems: tuple[str, ...] = ()
-    """Why not all of them count."""
+    """Why not all of them are in effect."""
 
 
 @dataclass(frozen=True)
 class GrantStore:
-    """Who may write here keeps answers for good; no message to a turn does."""
+    """The file and the ledger of saved grants. Only a process that can write to them saves grants, no message can."""
 
     file: Path
     shared: SharedGrants | None = None
 
     async def save(self, grant: Grant) -> str:
-        """Keep an answer; its name."""
+        """Save a grant; its name."""
         if self.shared:
             return await self.shared.save(grant)
         return await asyncio.to_thread(save_grant, self.file, grant)
 
     def describe_place(self, name: str) -> str:
-        """Where a grant was saved, and on which hosts it counts."""
+        """Where a grant was saved, and for which hosts."""
         if self.shared:
             place = strip_controls(self.shared.location)
-            return f"Saved for good as {name} in the ledger {place}, for every host that shares it."
-        return f"Saved for good as {name} in {strip_controls(str(self.file))}, for this host only."
+            return f"Saved as {name} in the ledger {place}, for every host that shares it."
+        return f"Saved as {name} in {strip_controls(str(self.file))}, for this host only."
 
     def place_as_json(self, name: str) -> dict[str, Any]:
         """The same for programs."""
@@ -85,9 +85,9 @@ class GrantStore:
         return SavedGrantList(rules, self.shared.rules, tuple(filter(None, [*problems, self.shared.problem])))
 
     async def share_grants(self) -> list[str]:
-        """Move the answers of this host's file into the shared ledger; their names. BadInput where there is none."""
+        """Move the grants of this host's file to the shared ledger; their names. BadInput without a shared ledger."""
         if self.shared is None:
-            raise BadInput("the settings name no ledger that hosts share (`ledger`): there is nowhere to share answers")
+            raise BadInput("the settings have no shared ledger (`ledger`), so grants cannot be shared")
         own = SavedGrants(self.file)
         rules = own.rules
         if own.problem:
@@ -103,7 +103,7 @@ class GrantStore:
 
 @asynccontextmanager
 async def open_grant_store(settings: Settings) -> AsyncIterator[GrantStore]:
-    """Until the end of the block. BadInput when the settings cannot be followed."""
+    """Open the store until the end of the block. BadInput when the settings of the ledger are invalid."""
     shared = open_shared_grants(settings, seconds=CHANGE_SECONDS)
     try:
         yield GrantStore(settings.grants_file, shared)

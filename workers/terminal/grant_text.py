@@ -1,6 +1,6 @@
-"""Grants as people choose and see them: those that an approval offers, those of turns, those that were saved.
+"""Grants as people choose and see them: those that an approval offers, those of turns, saved ones.
 
-Pure. What one covers is said by whoever offers it, and is repeated here word for word.
+Pure. The text of what a grant covers comes with its offer and is shown unchanged.
 """
 
 from __future__ import annotations
@@ -37,39 +37,39 @@ _TURN_END, _SESSION_END = "until the turn ends", "until the session ends"
 
 @dataclass(frozen=True)
 class GrantWish:
-    """The grant that a person wants to give: which of those offered, for how many calls, and until when."""
+    """The grant that a person wants to give: which of the offers, for how many calls, and until when."""
 
     refuses: bool = False
     outcome: DecisionAction | None = None
-    """Of this kind; of any when left out."""
+    """The kind of the offer; None for any."""
     number: int | None = None
-    """As the question numbers them; the first that fits when left out."""
+    """The number of the offer; None for the first that fits."""
     uses: int | None = None
     lasting: Lasting = "session"
     expires: datetime | None = None
     save: bool = False
 
     def get_offer(self, approval: ApprovalView) -> Offer:
-        """The offer that is meant; DecisionRefused when there is none such, BadInput when it cannot be saved."""
+        """The offer that fits; DecisionRefused when there is none, BadInput when it cannot be saved."""
         offers = approval.offers
         if not offers:
-            raise DecisionRefused("not_offered", f"{approval.approval_id!r} can only be answered for once")
+            raise DecisionRefused("not_offered", f"{approval.approval_id!r} offers no grants: approve or deny it once")
         if self.number is not None and self.number > len(offers):
             raise DecisionRefused(
-                "not_offered", f"{approval.approval_id!r} offers {len(offers)} answers, and no {self.number}"
+                "not_offered", f"{approval.approval_id!r} offers {len(offers)} grants, not {self.number}"
             )
         fitting = [offer for offer in offers if self.outcome in (None, offer.outcome)]
         if not fitting:
             known = ", ".join(dict.fromkeys(_GRANT_OPTIONS[offer.outcome] for offer in offers))
-            raise DecisionRefused("not_offered", f"{approval.approval_id!r} offers no such answer, only {known}")
+            raise DecisionRefused("not_offered", f"{approval.approval_id!r} offers no such grant, only {known}")
         found = offers[self.number - 1] if self.number else fitting[0]
         if self.save and found.scope.digest is not None:
-            raise BadInput("an answer about one call alone cannot be saved: leave out --save, or choose a wider one")
+            raise BadInput("a grant for exactly one call cannot be saved: leave out --save, or choose a wider grant")
         return found
 
 
 def number_offers(offers: Iterable[Offer]) -> Iterator[str]:
-    """Offers as a person chooses among them, each with the option that stands for it."""
+    """The offers, numbered, each with the option of the command line that chooses it."""
     named: set[DecisionAction] = set()
     for number, offer in enumerate(offers, start=1):
         option = f"  ({_GRANT_OPTIONS[offer.outcome]})" if offer.outcome not in named else ""
@@ -91,11 +91,11 @@ def _describe_bounds(wish: GrantWish, now: datetime, turn: str) -> Iterator[str]
     if wish.expires is not None:
         left = format_duration(round((wish.expires - now).total_seconds()))
         yield f"until {wish.expires.astimezone():%Y-%m-%d %H:%M:%S} (in {left})"
-    yield "for good" if wish.save else _describe_end(wish.lasting, turn)
+    yield "permanently" if wish.save else _describe_end(wish.lasting, turn)
 
 
 def _describe_end(lasting: Lasting, address: str) -> str:
-    """How long an answer stands at most that was given to a turn, or to a session's turn."""
+    """The latest end of a grant of a turn, or of a session's turn."""
     return _SESSION_END if lasting == "session" and ID_MARK in address else _TURN_END
 
 
@@ -114,7 +114,7 @@ def render_grants(
             blocks += _render_block(
                 rule.name or "", _choose_verb(rule.decision == "allow"), describe_saved_grant(rule), rest
             )
-    return Group(*(blocks or [Text("No standing answer is known here.")]))
+    return Group(*(blocks or [Text("No grants.")]))
 
 
 def grant_as_json(name: str, grant: Grant, now: datetime) -> dict[str, Any]:
@@ -156,9 +156,8 @@ def _dump_conditions(rule: Rule) -> dict[str, Any]:
 
 def describe_saved_grant(rule: Rule) -> str:
     """What a saved grant covers: its conditions, as a policy file has them."""
-    said = _dump_conditions(rule)
-    said = {name: value for name, value in said.items() if (name, value) != ("server", [""])}
-    return ", ".join(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in said.items())
+    conditions = {name: value for name, value in _dump_conditions(rule).items() if (name, value) != ("server", [""])}
+    return ", ".join(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in conditions.items())
 
 
 def _render_block(name: str, verb: str, covers: str, rest: str) -> list[RenderableType]:
@@ -180,10 +179,10 @@ def _describe_state(grant: Grant, now: datetime) -> Iterator[str]:
 
 
 def _describe_saved_state(rule: Rule, now: datetime) -> Iterator[str]:
-    yield rule.reason or "kept"
+    yield rule.reason or "saved"
     if rule.expires is not None:
         yield _describe_expiry(rule.expires, now)
-    yield "for good"
+    yield "permanently"
 
 
 def _choose_verb(allows: bool) -> str:

@@ -1,10 +1,10 @@
-"""Reading what people hand to the command line: files of calls, files of scripted replies, text. Errors in a sentence.
+"""Reading inputs of the command line: files of calls, files of scripted replies, text. Every error is one sentence.
 
     calls     [{"tool": "shell", "arguments": {"command": "date"}}]     or one object, or {"calls": [...]}
     script    [{"text": "Let me look.", "calls": [...]}, {"text": "Done."}]     or {"script": [...]}, and beside that
               {"delegated": {"a prompt": [...]}} for the turns that are delegated with it
 
-`-` is standard input. Whether a tool exists and its arguments fit is for the turn to say, call by call.
+`-` is standard input. The turn checks each call: whether its tool exists, and its arguments.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Script(NamedTuple):
 def read_calls(source: str) -> tuple[CallRequest, ...]:
     """The calls of a file."""
     name = _format_source(source)
-    value = _parse_json(_read_source(source), name)
+    value = _parse_json(read_source(source), name)
     items = _list_items(
         value, "calls", name, single="tool" if isinstance(value, dict) and "name" not in value else "name"
     )
@@ -67,7 +67,7 @@ def read_calls(source: str) -> tuple[CallRequest, ...]:
 def read_script(source: str) -> Script:
     """The replies of a scripted model, and those of the turns that it delegates."""
     name = _format_source(source)
-    value = _parse_json(_read_source(source), name)
+    value = _parse_json(read_source(source), name)
     delegated = value.pop("delegated", {}) if isinstance(value, dict) and "script" in value else {}
     if not isinstance(delegated, dict):
         raise BadInput(
@@ -87,18 +87,22 @@ def _parse_replies(value: Any, name: str) -> tuple[ScriptedReply, ...]:
 
 def read_text(value: str) -> str:
     """The value of an option that may be `-` for standard input."""
-    return _read_source(STDIN) if value == STDIN else value
+    return read_source(STDIN) if value == STDIN else value
 
 
 def read_words(value: str) -> str:
     """The value of an option that may be `@FILE`, or `-` for standard input."""
-    return _read_source(value.removeprefix("@")) if value.startswith("@") else read_text(value)
+    return read_source(value.removeprefix("@")) if value.startswith("@") else read_text(value)
 
 
 def read_arguments(value: str) -> dict[str, Any]:
     """The arguments of one call, as JSON; `-` is standard input."""
-    name = _format_source(value) if value == STDIN else "the value of --args"
-    arguments = _parse_json(read_text(value), name)
+    return parse_arguments(read_text(value), _format_source(value) if value == STDIN else "the value of --args")
+
+
+def parse_arguments(text: str, name: str) -> dict[str, Any]:
+    """The arguments of one call from JSON text; BadInput, with the `name` of the text, for anything else."""
+    arguments = _parse_json(text, name)
     if not isinstance(arguments, dict):
         raise BadInput(f"{name} is {_TYPE_NAMES.get(type(arguments), 'null')}, and must be an object of arguments")
     return arguments
@@ -108,7 +112,8 @@ def _format_source(source: str) -> str:
     return "standard input" if source == STDIN else repr(source)
 
 
-def _read_source(source: str) -> str:
+def read_source(source: str, encoding: str = "utf-8-sig") -> str:
+    """The text of a file, or of standard input; BadInput when it cannot be read."""
     name = _format_source(source)
     try:
         if source == STDIN:
@@ -125,7 +130,7 @@ def _read_source(source: str) -> str:
     if len(data) > READ_LIMIT:
         raise BadInput(f"{name} is over {READ_LIMIT // 1024**2} MB: split it")
     try:
-        return data.decode("utf-8-sig")
+        return data.decode(encoding)
     except UnicodeDecodeError as error:
         raise BadInput(f"{name} is not UTF-8 text: byte {error.start} cannot be read") from None
 
@@ -185,7 +190,7 @@ def _parse_element(model: type[M], item: Any, which: str, name: str) -> M:
 
 
 def explain_error(error: ValidationError) -> str:
-    """The first thing that is wrong, in words: `has no field 'tool'`."""
+    """The first problem as a phrase: `has no field 'tool'`."""
     problem = error.errors(include_url=False, include_context=False)[0]
     field = ".".join(str(step + 1) if isinstance(step, int) else str(step) for step in problem["loc"])
     field = repr(shorten_text(strip_controls(field), 80))
@@ -193,11 +198,11 @@ def explain_error(error: ValidationError) -> str:
     if kind == "missing":
         return f"has no field {field}"
     if kind == "extra_forbidden":
-        return f"has a field {field} that nothing knows"
+        return f"has an unknown field {field}"
     if kind in _EXPECTED_TYPES:
         return f"has {_describe_kind(problem['input'])} in the field {field} where {_EXPECTED_TYPES[kind]} is expected"
     message = problem["msg"].removeprefix("Value error, ")
-    return f"has a field {field} that does not fit: {shorten_text(strip_controls(message), 200)}"
+    return f"has an invalid field {field}: {shorten_text(strip_controls(message), 200)}"
 
 
 def _describe_kind(value: Any) -> str:

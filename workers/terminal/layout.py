@@ -1,6 +1,6 @@
-"""Tables and prose for people: rich draws them, as wide as the terminal and without blanks at the ends of lines.
+"""Tables and prose for people, drawn by rich as wide as the terminal, without trailing blanks.
 
-Names stay whole, and the last column gives way to them. Where the output is no terminal no line is broken.
+Names are not wrapped if the last column can be. If the output is not a terminal, no line is wrapped.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from rich.table import Table
 from rich.text import Text
 
 UNBOUNDED_WIDTH = 1_000_000
-"""Columns where the output is no terminal."""
+"""The width of an output that is not a terminal."""
 GAP = 2
 MIN_WIDTH = 30
-"""Columns that the last one has at least, unless it needs fewer; else the names are wrapped too."""
+"""The minimal width of the last column, unless it needs less; if there is less room, the names are wrapped too."""
 MIN_DETAIL = 20
-"""Columns that are worth filling behind the name of a tool; else what follows begins a line of its own."""
+"""The minimal width of a detail behind the name of a tool; if there is less room, it gets a line of its own."""
 
 
 @dataclass(frozen=True)
 class PlainTable:
-    """Rows of cells, one below the other. A column without header and content takes no room."""
+    """Rows of cells in aligned columns. An empty column takes no room."""
 
     rows: Sequence[Sequence[RenderableType]]
     header: tuple[str, ...] = ()
@@ -64,16 +64,16 @@ class PlainTable:
 
 @dataclass(frozen=True)
 class CallCell:
-    """The whole name of a tool and, behind or below it, a text about the call: one line each, cut where it ends."""
+    """The whole name of a tool and, behind or below it, a text about the call in one line, shortened to the width."""
 
     name: str
     detail: Text
     below: Sequence[Text] = ()
     name_width: int = 0
-    """The width of the longest name in the table, so that what follows stands one below the other."""
+    """The width of the longest name in the table, so that the details are aligned."""
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        """As wide as the name needs at least, and as everything in one line at most."""
+        """The minimum is the width of the name, the maximum that of everything in one line."""
         name = max(cell_len(self.name), self.name_width)
         most = max([name + GAP + self.detail.cell_len, *(text.cell_len for text in self.below)])
         return Measurement(min(name, options.max_width), min(most, options.max_width))
@@ -95,7 +95,7 @@ class CallCell:
 
 @dataclass(frozen=True)
 class Prose:
-    """Text that is wrapped between words, each line of it as far from the edge as it began."""
+    """Text that is wrapped between words, with the indentation of each line kept."""
 
     text: str
 
@@ -110,7 +110,7 @@ class Prose:
 
 
 def _cut(text: Text, room: int) -> Text:
-    """One line, which ends with an ellipsis where it was too long."""
+    """The text in one line, shortened with an ellipsis."""
     line = text.copy()
     line.truncate(max(1, room), overflow="ellipsis")
     line.rstrip()
@@ -119,7 +119,7 @@ def _cut(text: Text, room: int) -> Text:
 
 
 def _strip_blanks(line: Iterable[Segment]) -> list[Segment]:
-    """A line of a table without the blanks that fill its last cell."""
+    """A line of a table without trailing blanks."""
     segments = list(line)
     while segments and not segments[-1].text.strip(" "):
         segments.pop()

@@ -12,26 +12,26 @@ from holdfast.util.text import escape_controls, strip_controls
 
 
 def print_json(value: Any) -> None:
-    """One JSON document; on one line where standard output is no terminal."""
+    """Print a JSON document; in one line if standard output is not a terminal."""
     sys.stdout.write(json.dumps(value, ensure_ascii=True, indent=2 if sys.stdout.isatty() else None) + "\n")
     sys.stdout.flush()
 
 
 def print_text(text: str) -> None:
-    """One line on standard output, at once."""
+    """Print a line on standard output, and flush."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def print_table(header: tuple[str, ...], rows: Iterable[tuple[Any, ...]], right: Iterable[int] = ()) -> None:
-    """A table for people; the columns in `right` are aligned to the right."""
-    from holdfast.workers.terminal import render
+    """Print a table; the columns in `right` are aligned to the right."""
+    from holdfast.workers.terminal import render  # rich, which most output does without
 
     render.build_console().print(render.build_table(header, rows, right))
 
 
 def print_answer(json: bool, text: str, **body: Any) -> None:
-    """What a command did: a sentence, or with `json` the body as JSON."""
+    """Print the result of a command: the sentence, or with `json` the body as JSON."""
     if json:
         print_json(body)
     else:
@@ -39,16 +39,16 @@ def print_answer(json: bool, text: str, **body: Any) -> None:
 
 
 def escape_line(value: object) -> str:
-    """One line in which every character shows: a name that somebody else chose may hold anything."""
+    """The value in one line with every character visible: a name may contain control characters."""
     return escape_controls(str(value)).replace("\n", "␊").replace("\t", "␉")
 
 
 def print_note(text: str) -> None:
-    """A remark on standard error, without control characters."""
+    """Print a remark on standard error, without control characters."""
     sys.stderr.write(strip_controls(text) + "\n")
     sys.stderr.flush()
 
 
 def is_interactive() -> bool:
-    """Are standard input and output a terminal that can move its cursor?"""
+    """Whether standard input and output are a terminal that can move its cursor."""
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"

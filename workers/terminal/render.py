@@ -1,8 +1,8 @@
-"""Showing things to a person: text for a terminal, or for whoever reads our lines.
+"""Text for people, on a terminal or as plain lines.
 
-Text of models, tools and people is printed without markup: output loses its control characters (`strip_controls`), and
-what a person decides on shows them written out (`escape_controls`), so nothing hides.
-Colours are rich's concern: only on a terminal, never with NO_COLOR.
+Text of models, tools and people is printed without markup: control characters are removed from output
+(`strip_controls`), and shown escaped in what a person decides on (`escape_controls`), so that nothing is hidden. rich
+writes colours only on a terminal, and never with NO_COLOR.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from holdfast.workers.terminal.layout import UNBOUNDED_WIDTH, CallCell, PlainTab
 from holdfast.workers.terminal.turn_board import Row
 
 WORDS_LIMIT = 1_000
-"""Characters of the text about a call in one line, where no terminal is narrower."""
+"""Most characters of the text about a call in one line."""
 STATUS_STYLES = {
     "validating": "dim",
     "awaiting_approval": "bold yellow",
@@ -69,7 +69,7 @@ def print_line(target: Console, item: RenderableType) -> None:
 
 
 def format_line(text: str | None, limit: int = 200) -> str:
-    """One harmless line of a text."""
+    """The text in one line, with escaped control characters, shortened to the limit."""
     return shorten_text(" ".join(escape_controls(text or "").split()), limit)
 
 
@@ -110,9 +110,9 @@ def render_diff(text: str, limit: int | None = None, changes: str | None = None)
 
 
 def quote_shell(text: str) -> str:
-    """Text to be pasted into a shell: it arrives there as it is, whatever is in it.
+    """Quote text so that a shell passes it on unchanged when it is pasted.
 
-    What would be taken for an option cannot be said everywhere: it is written so that nothing is found under it.
+    Text that begins with `-` could be taken for an option: it is changed visibly, so that no id matches it.
     """
     if text.startswith("-"):
         return shlex.quote(f"⟨-⟩{exact(text[1:])}")
@@ -122,7 +122,7 @@ def quote_shell(text: str) -> str:
 
 
 def _escaped(character: str) -> str:
-    """As bash and zsh read it between `$'` and `'`."""
+    """Escape a character for bash and zsh between `$'` and `'`."""
     if character in "\\'":
         return f"\\{character}"
     code = ord(character)
@@ -140,7 +140,7 @@ def render_rows(
 ) -> PlainTable:
     """Calls with their states, and the end of the output of those that run.
 
-    `asked_call_id` is marked. `held_back` says of calls whose answers are not delivered yet what they wait for.
+    `asked_call_id` is marked. `held_back` says what a call waits for whose result is not delivered yet.
     """
     rows, waits = list(shown), held_back or {}
     names = [format_tool(row.tool, row.display_name, row.error or row.title) for row in rows]
@@ -170,7 +170,7 @@ def _render_tail(row: Row) -> list[Text]:
 
 
 def render_output(live: LiveOutput) -> Text:
-    """What a tool put out, in its colours where it has some."""
+    """The output of a tool, with its colours if it has any."""
     return render_styled(live.styled or live.tail)
 
 
@@ -190,7 +190,7 @@ def render_event(
 ) -> RenderableType:
     """One event as a line; with `since`, its time is relative.
 
-    Of a call: whether its batch is `growing`, and what is `said` of it, where that is not what the event itself says.
+    `growing`: the batch of the call may get further calls. `remark` replaces the text of the event.
     """
     clock = f"{(item.at - since).total_seconds():7.2f} s" if since else item.at.astimezone().strftime("%H:%M:%S")
     by = Text(f"  (by {format_actor(item.actor, item.by)})" if item.by else "", "dim")
@@ -215,12 +215,12 @@ def render_event(
 
 
 def format_call_count(calls: int) -> str:
-    """So many calls."""
+    """The number with `call` or `calls`."""
     return "1 call" if calls == 1 else f"{calls:,} calls"
 
 
 def render_call(whole: Call) -> Group:
-    """All there is to know of one call."""
+    """Everything about one call."""
     head = Text(f"call {whole.id} ", "bold")
     head.append(format_tool(whole.tool, whole.bound.tool.display_name if whole.bound else None))
     head.append(" ")
@@ -238,10 +238,10 @@ def render_call(whole: Call) -> Group:
         "ran": f"{whole.execution_time.total_seconds():.2f} s" if whole.execution_time else None,
         "error": f"{whole.error.type}: {whole.error.message}" if whole.error else None,
     }
-    parts += [Text(f"  {name:8} {format_line(value, 2_000)}") for name, value in facts.items() if value]
+    parts.append(render_facts((name, format_line(value, 2_000)) for name, value in facts.items() if value))
     arguments = whole.bound.arguments if whole.bound else whole.request.arguments
     if whole.original is not None:
-        parts += [Text("arguments as they were asked for", "dim"), _render_json(whole.original)]
+        parts += [Text("arguments as requested", "dim"), _render_json(whole.original)]
     parts += [Text("arguments", "dim"), _render_json(arguments)]
     shown = whole.confirmation
     if shown and (known := describe_definition(shown.server, shown.about)):
@@ -257,6 +257,11 @@ def render_call(whole: Call) -> Group:
     return Group(*parts)
 
 
+def render_facts(facts: Iterable[tuple[str, str]], style: str = "") -> PlainTable:
+    """Names and values below a heading, each on a line."""
+    return PlainTable([(Text(f"  {name}", style), Text(value, style)) for name, value in facts])
+
+
 def describe_definition(server: str | None, about: ToolNotes | None) -> list[str]:
     """The definition of a server's tool, line by line: its description and hints, and the effect that they give."""
     found = [f"server {format_line(server, 100)}"] if server else []
@@ -266,12 +271,12 @@ def describe_definition(server: str | None, about: ToolNotes | None) -> list[str
         found.append(f"effect {format_line(about.effect, 50)}: {format_line(about.because)}")
     if about.hints:
         found.append(f"the server's hints: {format_line(', '.join(about.hints), 500)}")
-    said = escape_controls(about.description).strip().split("\n")
-    return [*found, "described as:", *(f"  {words}".rstrip() for words in said)] if about.description else found
+    lines = escape_controls(about.description).strip().split("\n")
+    return [*found, "described as:", *(f"  {line}".rstrip() for line in lines)] if about.description else found
 
 
 def build_table(header: tuple[str, ...], rows: Iterable[tuple[Any, ...]], right: Iterable[int] = ()) -> PlainTable:
-    """A table. The last column gives way where the terminal is narrow; those in `right` are aligned to the right."""
+    """A table. On a narrow terminal the last column is wrapped; the columns in `right` are aligned to the right."""
     return PlainTable([tuple(map(_build_cell, row)) for row in rows], header, frozenset(right))
 
 
@@ -305,7 +310,7 @@ def format_age(then: datetime | None) -> str:
 
 
 def format_local_time(moment: str | None, *, zone: bool = False) -> str:
-    """A moment as the clock here shows it; with the zone, as `2031-01-01 12:00:00 +01:00`."""
+    """A moment in local time; with the zone, as `2031-01-01 12:00:00 +01:00`."""
     if not moment:
         return ""
     here = datetime.fromisoformat(moment).astimezone()
@@ -313,7 +318,7 @@ def format_local_time(moment: str | None, *, zone: bool = False) -> str:
 
 
 def build_prose(text: str) -> Prose:
-    """Text that is broken between words on a terminal, and not at all elsewhere."""
+    """Text that is wrapped between words on a terminal, and not wrapped elsewhere."""
     return Prose(strip_controls(text))
 
 
@@ -326,7 +331,7 @@ def format_run_time(started: datetime | None, ended: datetime | None, now: datet
 
 
 def format_actor(kind: str | None, name: str) -> str:
-    """Who decided: a person by name, all others by what they are."""
+    """Who decided: a person by name, others with their kind."""
     return format_line(name if kind in (None, "person") else f"{kind}: {name}", 120)
 
 

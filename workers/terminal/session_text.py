@@ -18,7 +18,7 @@ from holdfast.workers.terminal import approval_text
 from holdfast.workers.terminal.render import build_prose, build_responses, format_line, quote_shell, render_state
 
 TEXT_LIMIT = 4_000
-"""Characters of a message where not all are asked for."""
+"""Most characters of a message, unless the whole is wanted."""
 ENDINGS = {"cancelled": "was cancelled", "stopped": "was stopped"}
 USER_PREFIX = "› "
 
@@ -42,10 +42,10 @@ def render_session(view: SessionView, approvals: Iterable[ApprovalView] = ()) ->
     head = Text("session ").append(exact(view.id), "bold").append(": ")
     parts: list[RenderableType] = [head.append(strip_controls(view.doing), render_state(view.status).style)]
     parts += [Text(f"  {words}", "dim") for words in _list_facts(view)]
-    parts += [Text(f"  waits for its turn: {format_line(words, 300)}") for words in view.waiting]
+    parts += [Text(f"  queued: {format_line(words, 300)}") for words in view.waiting]
     if view.grants:
-        stand = "1 answer stands" if view.grants == 1 else f"{view.grants} answers stand"
-        parts.append(Text(f"  {stand}: holdfast sessions grants {quote_shell(view.id)}", "dim"))
+        grants = format_count(view.grants, "grant")
+        parts.append(Text(f"  {grants}: holdfast sessions grants {quote_shell(view.id)}", "dim"))
     for item in approvals:
         asked = approval_text.render_question(item, more=approval_text.describe_full_view(item))
         decide = Text(f"  decide: {approval_text.format_answer_command(item)}", "bold")
@@ -61,7 +61,7 @@ def describe_ending(result: TurnResult) -> str:
 
 
 def format_count(number: int, thing: str) -> str:
-    """So many things."""
+    """The number with the singular or plural of the noun."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 

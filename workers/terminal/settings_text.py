@@ -35,7 +35,7 @@ _TEXT_FIELDS = ("client_id", "client_secret")
 
 
 def outline_settings(configuration: Configuration) -> list[tuple[str, str]]:
-    """Everything that it sets, as a word and a value; first what it runs."""
+    """Everything that the file sets, as a word and a value; first what it runs."""
     return [(word, escape_line(text)) for word, text in (*_list_commands(configuration), *_list_values(configuration))]
 
 
@@ -100,26 +100,26 @@ def _list_commands(found: Configuration) -> Iterator[tuple[str, str]]:
         if key.command:
             yield "runs at start", f"{build_hider(key)(shlex.join(key.command))}  (encryption key {key.id})"
     for file in found.mcp.files:
-        yield "MCP servers of", f"{file}  (this trust is not about what that says)"
-        yield from (("  now it has", server) for server in _list_file_servers(file))
+        yield "MCP servers of", f"{file}  (trust does not cover the content of that file)"
+        yield from (("  at present", server) for server in _list_file_servers(file))
     for name, server in found.mcp.servers.items():
         how = server.url or (
             _format_variables(server.env) + shlex.join([server.command, *server.args]) if server.command else ""
         )
-        trusted = "  (trusted to say what its tools do)" if server.trust else ""
-        yield "MCP server", f"{name}: {build_hider(server)(how) or 'as a file above has it'}{trusted}"
+        trusted = "  (its statements about its tools are trusted)" if server.trust else ""
+        yield "MCP server", f"{name}: {build_hider(server)(how) or 'as in a file above'}{trusted}"
 
 
 def _list_file_servers(file: Path) -> Iterator[str]:
-    """The servers of a file that other programs read too: what is started or reached, without what may be secret."""
+    """The servers of a file that other programs read too: their commands and hosts, without possible secrets."""
     try:
         servers = load_servers(file)
     except BadInput as error:
-        yield f"nothing that can be used: {error}"
+        yield f"invalid: {error}"
         return
     for name, server in servers.items():
         if isinstance(server, BadInput):
-            yield f"{name}, which cannot be used: {server}"
+            yield f"{name}, invalid: {server}"
         else:
             yield f"{name}: {server.command or _find_host(server.url or '')}"
 
@@ -135,34 +135,34 @@ def _list_values(found: Configuration) -> Iterator[tuple[str, str]]:
         if (value := getattr(found, name)) is not None:
             yield name.replace("_", " "), str(value)
     for file in found.policy:
-        yield "goes by the rules in", str(file)
+        yield "uses the rules in", str(file)
     if found.modes:
         yield "permits the modes", ", ".join(found.modes)
     if found.confirm is Confirming.ALWAYS:
-        yield "asks about", "every call, those that merely read included"
+        yield "asks about", "every call, read-only calls included"
     if not found.yolo_asks:
-        yield "lets proceed in yolo", "what destroys or cannot be read"
+        yield "allows in yolo", "calls that destroy or cannot be analysed"
     if found.ledger:
         yield "keeps its ledger at", found.ledger
     for key in found.encryption.keys:
         yield "encrypts with", f"{key.id}, from {key.env or key.file or 'a command'}"
     if found.encryption.plain == "refuse":
-        yield "takes", "only what is encrypted"
+        yield "accepts", "only encrypted payloads"
     for kind, bucket in (("s3", found.storage.s3), ("gcs", found.storage.gcs)):
         if bucket:
-            use = "keeps payloads in" if found.storage.kind == kind else "reads payloads from"
+            use = "stores payloads in" if found.storage.kind == kind else "reads payloads from"
             endpoint = getattr(bucket, "endpoint", None)
             yield use, f"{kind}, bucket {bucket.bucket}" + (f" at {build_hider(bucket)(endpoint)}" if endpoint else "")
     if found.decisions:
-        yield "takes decisions", found.decisions
+        yield "accepts decisions", found.decisions
     for approver in found.approvers:
-        word = "lets decide for anybody" if approver.vouches else "lets decide"
+        word = "approver for anybody" if approver.vouches else "approver"
         yield word, " ".join(filter(None, (approver.name, approver.key, *approver.roles)))
     shell, tools = found.tools.shell, found.tools
     if shell.environment:
         yield "commands get", build_hider(shell)(_format_variables(shell.environment).rstrip())
     if tools.disable:
-        yield "leaves out", ", ".join(tools.disable)
+        yield "disables", ", ".join(tools.disable)
     if tools.fetch.allow:
         yield "may fetch", ", ".join(tools.fetch.allow)
     if found.gateway.model_fields_set & {"host", "port"}:
@@ -171,7 +171,7 @@ def _list_values(found: Configuration) -> Iterator[tuple[str, str]]:
         yield "HTTP answers to", ", ".join(found.gateway.names)
     yield from _list_telemetry(found)
     if found.worker.health:
-        yield "probes ask at", found.worker.health
+        yield "answers probes at", found.worker.health
     if found.deployment.build:
         yield "workers are version", f"{found.deployment.build} of {found.deployment.name}"
     numbers = ((tools, ""), (shell, "shell "), (tools.fetch, "fetch "), (found.limits, ""), (found.worker, "worker "))
@@ -191,7 +191,7 @@ def _list_telemetry(found: Configuration) -> Iterator[tuple[str, str]]:
     if telemetry.logs != "text":
         yield "writes logs as", telemetry.logs
     if telemetry.content:
-        yield "logs and traces hold", "what calls are given and give back"
+        yield "logs and traces contain", "arguments and results of calls"
 
 
 def _list_fields(prefix: str, model: BaseModel) -> list[SettingRow]:
@@ -231,7 +231,7 @@ def build_hider(model: BaseModel) -> Callable[[str], str]:
 
 
 def _find_literal(text: str) -> str:
-    """What the file itself says, without what the environment or another program fills in."""
+    """The literal text of the file, without references that the environment or another program fills in."""
     return blank_references(text, {}).replace("${", "$ ").strip()
 
 
@@ -240,7 +240,7 @@ def _to_list(value: Any) -> list[str]:
 
 
 def _find_origin(settings: Settings, name: str, options: Mapping[str, Path | None]) -> str:
-    """Options that the environment filled in count as the environment's."""
+    """Where a setting comes from. Typer fills options from the environment: these count as `environment`."""
     variable, given = os.environ.get(VARIABLES[name]), options.get(name)
     if given is not None and str(given) != variable:
         return "option"

@@ -1,4 +1,4 @@
-"""What a watcher knows of a turn: its calls with their states, folded from events and live output. Pure.
+"""The state of a watched turn: its calls, folded from events and live output. Pure.
 
 The screen and the demo read it; nothing here prints or asks.
 """
@@ -33,10 +33,10 @@ class Row:
     approval_id: str | None = None
     digest: str | None = None
     asks: str | None = None
-    """What it asks for, while it waits: the kind of its confirmation."""
+    """The kind of its pending approval."""
     by: str | None = None
     decided: str = ""
-    """Who decided what, in words."""
+    """Who decided, in words."""
     error: str | None = None
     stopping: bool = False
     started: datetime | None = None
@@ -44,12 +44,12 @@ class Row:
     tail: str = ""
     pid: int | None = None
     growing: bool = False
-    """May further calls still come to its batch?"""
+    """Whether its batch may get further calls."""
     delivered: bool = False
 
     @property
     def is_terminal(self) -> bool:
-        """Has it ended?"""
+        """Whether it has ended."""
         return self.status in _TERMINAL_STATUSES
 
 
@@ -62,11 +62,11 @@ class Board:
     active: str | None = None
     is_thinking: bool = False
     model_text: str = ""
-    """The end of what the model has written so far of a reply that is not complete."""
+    """The end of an incomplete reply of the model."""
     growing: set[str] = field(default_factory=set)
-    """The batches that may still get further calls."""
+    """The batches that may get further calls."""
     discarded: set[str] = field(default_factory=set)
-    """The batches whose attempt failed: another one took its place."""
+    """The batches of a failed attempt, which another attempt has replaced."""
 
     def apply_item(self, item: Event | LiveOutput) -> None:
         """Fold one item in."""
@@ -135,7 +135,7 @@ class Board:
             row.ended = event.at
 
     def _grow_batch(self, fresh: Row) -> None:
-        """A batch that takes calls one by one has so many now, and may have more."""
+        """Update the number of calls in a batch that gets them one by one."""
         if fresh.batch in self.growing:
             for row in self.list_batch_rows(fresh.batch):
                 row.of, row.growing = fresh.of, True
@@ -152,7 +152,7 @@ class Board:
         ]
 
     def find_held_back(self, batch: str | None) -> dict[str, str]:
-        """Of the calls whose answers are there and not yet delivered: what they wait for (S13)."""
+        """What ended calls wait for whose results are not delivered yet (S13)."""
         found: dict[str, str] = {}
         first: Row | None = None
         for row in self.list_batch_rows(batch) if batch not in self.discarded else ():

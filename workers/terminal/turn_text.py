@@ -34,6 +34,7 @@ from holdfast.workers.terminal.render import (
     render_rows,
     render_state,
 )
+from holdfast.workers.terminal.session_text import format_count
 from holdfast.workers.terminal.turn_board import Row
 
 _OUTCOME_WORDS = {
@@ -45,8 +46,8 @@ _OUTCOME_WORDS = {
     "cancel": "refused",
 }
 """Decisions of people, in words."""
-INTERRUPTIBLE = "interruptible: a new message stops what runs"
-BLOCKING = "not interruptible: a new message is heard when what runs has finished"
+INTERRUPTIBLE = "interruptible: a new message stops the running calls"
+BLOCKING = "not interruptible: a new message is read when the running calls have finished"
 
 
 def render_turn(view: TurnView) -> Group:
@@ -83,7 +84,7 @@ def render_turn(view: TurnView) -> Group:
 
 
 def _render_open_batch(view: TurnView) -> Iterator[RenderableType]:
-    """A batch that is not complete waits for further calls."""
+    """How an incomplete batch gets further calls or is completed."""
     batch = view.batch
     if batch is None or batch.complete:
         return
@@ -91,11 +92,13 @@ def _render_open_batch(view: TurnView) -> Iterator[RenderableType]:
         yield Text("  the model still writes", "dim")
     else:
         which = quote_shell(batch.stream or "") + (f" --attempt {batch.attempt}" if batch.attempt > 1 else "")
-        yield build_prose(f"  more may come; if not: holdfast turn add {quote_shell(view.id)} {which} --complete")
+        yield build_prose(
+            f"  waits for more calls; to end it: holdfast turn add {quote_shell(view.id)} {which} --complete"
+        )
 
 
 def render_call(turn_id: str, whole: Call) -> Group:
-    """All there is to know of one call, and all of what it asks."""
+    """Everything about one call, with its whole question if it asks one."""
     parts: list[RenderableType] = [render.render_call(whole)]
     if whole.status is Status.AWAITING_APPROVAL and whole.confirmation and whole.confirmation.kind == QUESTION_KIND:
         asked = build_whole_approval(turn_id, whole)
@@ -104,7 +107,7 @@ def render_call(turn_id: str, whole: Call) -> Group:
 
 
 def _render_circumstances(view: TurnView) -> Iterator[RenderableType]:
-    """What of a turn bears on what is asked."""
+    """The properties of a turn that influence decisions: mode, tools, context, content from outside, grants."""
     if view.mode is not Mode.DEFAULT:
         yield Text(f"  mode {view.mode.value}", "yellow")
     if view.confirm is Confirming.ALWAYS:
@@ -117,29 +120,28 @@ def _render_circumstances(view: TurnView) -> Iterator[RenderableType]:
     if not view.result and view.batch and any(call.status is Status.EXECUTING for call in view.batch.calls):
         yield Text(f"  {INTERRUPTIBLE if view.interruptible else BLOCKING}", "dim")
     if sources := view.outside or dict.fromkeys(view.tainted, 1):
-        yield Text("  has taken in content from outside, by")
+        yield Text("  has read content from outside, by")
         yield from (
             Text(f"    {format_tool_name(tool)}{f', {calls:,} calls' if calls > 1 else ''}")
             for tool, calls in sources.items()
         )
     if view.grants and not view.result:
-        stand = "1 answer stands" if view.grants == 1 else f"{view.grants} answers stand"
-        yield Text(f"  {stand}: holdfast grants --turn {quote_shell(view.id)}", "dim")
+        yield Text(f"  {format_count(view.grants, 'grant')}: holdfast grants --turn {quote_shell(view.id)}", "dim")
 
 
 def _render_commands(view: TurnView) -> Iterator[RenderableType]:
-    """Background commands that still run, and how they are read."""
+    """Background commands that still run."""
     for one in view.commands:
         before = "" if one.turn == view.id else f", of {format_line(one.turn, 200)}"
         yield Text(
-            f"  goes on in the background: {format_line(one.handle, 100)} (call {format_line(one.call, 20)}{before})",
+            f"  runs in the background: {format_line(one.handle, 100)} (call {format_line(one.call, 20)}{before})",
             "cyan",
         )
         yield Text(f"    {format_line(one.title, 300)}")
 
 
 def _render_context(context: Context) -> Iterator[RenderableType]:
-    """What the next call runs within, as far as a call has changed it."""
+    """The context of the next call, as far as a call has changed it."""
     if context.folder != HOME:
         yield Text(f"  commands run in {format_line(context.folder, 300)}")
     if context.environment:
@@ -162,7 +164,7 @@ def _describe_decider(call: CallView) -> str:
     if call.actor == "runtime":
         return f"{'denied' if refused else 'let run'}, since nobody answered before the deadline (rule {rule})"
     if call.actor == "person":
-        if (call.rule or "").startswith("grant "):  # a standing answer: nobody was asked about this call
+        if (call.rule or "").startswith("grant "):  # nobody was asked about this call
             return f"{'refused' if refused else 'let run'} by {by} ({rule})"
         return f"{_OUTCOME_WORDS.get(call.outcome or '', 'let run')} by {by} (rule {rule})"
     return f"{'denied' if refused else 'let run'} by {by}"

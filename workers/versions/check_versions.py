@@ -1,4 +1,4 @@
-"""Who gets new turns, and which versions have no worker although something waits for one."""
+"""The doctor's check of worker versions: which one gets new turns, and which have open turns but no worker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ APPEAR_SECONDS = 60.0
 
 
 async def check_versions(client: Client, settings: Settings, now: datetime) -> list[Finding]:
-    """What is to be said of the deployment of the settings; RPCError."""
+    """Check the deployment of the settings; RPCError."""
     build = settings.deployment.build
     try:
         found = await fetch_deployment(client, settings.deployment.name, settings.task_queue, now)
@@ -26,22 +26,23 @@ async def check_versions(client: Client, settings: Settings, now: datetime) -> l
         if error.status is not RPCStatusCode.UNIMPLEMENTED:
             raise
         if build is None:
-            return [ok("this server knows no versions of workers, and none is asked for")]
-        return [problem("this server knows no worker deployments", "leave out HOLDFAST_BUILD, or update the server")]
+            return [ok("this server does not support worker versions, and the settings have none")]
+        says = "this server does not support worker deployments"
+        return [problem(says, "unset HOLDFAST_BUILD, or update the server")]
     return judge_deployment(found, build)
 
 
 async def announce_version(client: Client, settings: Settings, note: Callable[[str], None], *, claims: bool) -> None:
-    """Say what stands between this worker's version and new turns; with `claims` make it current where none is.
+    """Note why this worker's version gets no new turns; with `claims` make it current if none is.
 
-    Not where workers without a version take new turns, or did a few minutes ago: somebody is to choose when these end.
+    Not while workers without a version take new turns, or did in the last minutes: a person chooses when these end.
     """
     name, build = settings.deployment.name, settings.deployment.build
     if build is None:
         return
     try:
         if not await is_known(client, name, build, wait=APPEAR_SECONDS):
-            note(f"the server does not know version {build!r} of {name!r}: does it support worker deployments?")
+            note(f"the server does not list version {build!r} of {name!r}: does it support worker deployments?")
             return
         found = await fetch_deployment(client, name, settings.task_queue)
         if claims and found.current is None:
@@ -51,7 +52,7 @@ async def announce_version(client: Client, settings: Settings, note: Callable[[s
             elif not found.unversioned_workers:
                 note(f"a worker without a version polled a few minutes ago, so {build!r} does not make itself current")
     except RPCError as error:
-        note(f"which version is current could not be found out: {error.message}")
+        note(f"the current version could not be read: {error.message}")
         return
     versions = tuple(replace(one, workers=max(one.workers, one.build == build)) for one in found.versions)
     for finding in judge_deployment(replace(found, versions=versions), build):
@@ -60,14 +61,14 @@ async def announce_version(client: Client, settings: Settings, note: Callable[[s
 
 
 def judge_deployment(found: Deployment, build: str | None) -> list[Finding]:
-    """What is to be said of a deployment; of the version `build`, too."""
+    """The findings about a deployment, and about the version `build`."""
     if not found.versions:
         if build:
             return [problem(f"no worker of version {build!r} has polled", f"start one: HOLDFAST_BUILD={build}")]
-        return [ok("workers have no versions: each takes up whatever there is")]
+        return [ok("workers have no versions: each takes any turn")]
     stuck = [
         problem(
-            f"{one.open:,} open workflows wait for a worker of version {one.build!r}, and none polls",
+            f"{one.open:,} open workflows need a worker of version {one.build!r}, and none polls",
             f"start one with HOLDFAST_BUILD={one.build}, or move them (docs/how-to/upgrading.md)",
         )
         for one in found.versions
@@ -79,22 +80,22 @@ def judge_deployment(found: Deployment, build: str | None) -> list[Finding]:
 def _judge_routing(found: Deployment, build: str | None) -> list[Finding]:
     current = found.find_version(found.current)
     if current is None:
-        do = f"choose one: {_format_command(found, build or found.versions[0].build)}"
+        do = f"set one: {_format_command(found, build or found.versions[0].build)}"
         says = f"no version of {found.name!r} is current"
         if found.unversioned_workers:
             return [warning(f"{says}: workers without a version get new turns", do)]
-        return [problem(f"{says}: new turns wait", do)]
+        return [problem(f"{says}: new turns cannot start", do)]
     if not current.workers:
         do = f"start a worker with HOLDFAST_BUILD={current.build}, or make another version current"
-        return [problem(f"version {current.build!r} is current, and no worker of it polls: new turns wait", do)]
-    said = [ok(f"version {current.build!r} of {found.name!r} gets new turns, from {current.workers} workers")]
+        return [problem(f"version {current.build!r} is current, and no worker of it polls: new turns cannot start", do)]
+    findings = [ok(f"version {current.build!r} of {found.name!r} gets new turns, from {current.workers} workers")]
     if build and build not in (found.current, found.ramping):
-        do = f"when its workers are to get them: {_format_command(found, build)}"
-        said.append(warning(f"version {build!r} gets no new turns, {found.current!r} does", do))
+        do = f"to make it current: {_format_command(found, build)}"
+        findings.append(warning(f"version {build!r} gets no new turns, {found.current!r} does", do))
     if found.unversioned_workers:
-        says = f"{found.unversioned_workers} workers without a version get nothing, since a version is current"
-        said.append(warning(says, "stop them, or give them a build (HOLDFAST_BUILD)"))
-    return said
+        says = f"{found.unversioned_workers} workers without a version get no turns, since a version is current"
+        findings.append(warning(says, "stop them, or set HOLDFAST_BUILD for them"))
+    return findings
 
 
 def _format_command(found: Deployment, build: str) -> str:

@@ -1,7 +1,7 @@
-"""Asking the server about the versions of a deployment, and making the first one current.
+"""The versions of a deployment on the server, and making the first one current.
 
-The server keeps a deployment in a workflow of its own, and answers by querying that. Where queries are not held back
-(as our embedded server has it) it refuses at the wrong moment, and is asked again.
+The server keeps a deployment in a workflow of its own and answers by querying it. While that workflow is busy, a server
+that does not buffer queries (our embedded one) refuses with RESOURCE_EXHAUSTED, so requests are retried.
 
 Why: docs/decisions/0028-worker-versions.md.
 """
@@ -31,11 +31,11 @@ T = TypeVar("T")
 
 RPC_LIMIT = timedelta(seconds=5)
 PATIENCE_SECONDS = 10.0
-"""Seconds that the server may be busy with itself."""
+"""How long requests are retried while the server is busy."""
 PAUSE_SECONDS = 0.1
 COMING_PAUSE = 0.3
 JOIN_SECONDS = 10.0
-"""That a worker may take from its first poll to its last."""
+"""How long a new worker may take to poll all of its task queues."""
 
 
 @dataclass(frozen=True)
@@ -44,23 +44,23 @@ class Version:
 
     build: str
     open: int = 0
-    """Workflows that began on it and are not done."""
+    """Open workflows that are pinned to it."""
     workers: int = 0
-    """That poll now. Not counted where nothing is open on it and it is not current."""
+    """Workers that poll now. 0 without counting if it has no open workflows and is not current."""
 
 
 @dataclass(frozen=True)
 class Deployment:
-    """All versions, the newest first, and what has none."""
+    """All versions, the newest first, and the workers without one."""
 
     name: str
     versions: tuple[Version, ...] = ()
     current: str | None = None
     ramping: str | None = None
     unversioned_workers: int = 0
-    """That poll the task queue now."""
+    """Workers without a version that poll the task queue now."""
     unversioned_lately: bool = False
-    """Did one poll it in the last minutes? By the server's word alone: clocks may differ."""
+    """Whether one polled in the last minutes, as the server lists it: no clocks are compared."""
 
     def find_version(self, build: str | None) -> Version | None:
         """A version by its build."""
@@ -68,7 +68,7 @@ class Deployment:
 
 
 async def fetch_deployment(client: Client, name: str, task_queue: str, now: datetime | None = None) -> Deployment:
-    """How a deployment stands; RPCError. One that no worker has ever named has no versions."""
+    """Describe a deployment; RPCError. One that no worker has ever named has no versions."""
     moment = now or datetime.now(UTC)
     described, queue = await asyncio.gather(_describe_deployment(client, name), fetch_queue(client, task_queue))
     info = described.worker_deployment_info if described else None
@@ -96,12 +96,12 @@ async def fetch_deployment(client: Client, name: str, task_queue: str, now: date
 
 
 def build_version_query(deployment: str, build: str) -> str:
-    """The query for what is open on a version. Both names are such that they need no quoting."""
+    """The query for the open workflows of a version. The names are restricted to characters that need no quoting."""
     return f'TemporalWorkerDeploymentVersion = "{deployment}:{build}" AND ExecutionStatus = "Running"'
 
 
 async def is_known(client: Client, deployment: str, build: str, *, wait: float = 0) -> bool:
-    """Has a worker of this version ever polled? `wait` is how many seconds it may still take to come."""
+    """Whether a worker of this version has ever polled. `wait`: how many seconds to wait for the first poll."""
     deadline = time.monotonic() + wait
     while build not in _list_builds(await _describe_deployment(client, deployment)):
         if time.monotonic() >= deadline:
@@ -111,10 +111,10 @@ async def is_known(client: Client, deployment: str, build: str, *, wait: float =
 
 
 async def claim_current(client: Client, deployment: str, build: str) -> str:
-    """The current version: this one, if there was none before. Of two that claim at once one is late.
+    """Make this version current if none is; the current version. Of two concurrent claims one wins.
 
-    A worker polls for steps before it polls for calls, so a version that is new may lack task queues for a moment.
-    RPCError when the server goes on refusing: it says "changed meanwhile" as it says other things.
+    A worker polls for workflow tasks before it polls for activities, so a new version may lack task queues at first,
+    and the server refuses. RPCError when it still refuses after JOIN_SECONDS.
     """
     deadline = time.monotonic() + JOIN_SECONDS
     while True:
@@ -157,7 +157,7 @@ def _list_builds(described: DescribeWorkerDeploymentResponse | None) -> list[str
 
 
 async def _count_workers(client: Client, deployment: str, build: str, now: datetime) -> int:
-    """Those of a version on all of its task queues: turns may begin on others than ours."""
+    """Count the workers of a version on all of its task queues, not only on ours."""
     request = DescribeWorkerDeploymentVersionRequest(
         namespace=client.namespace,
         deployment_version=WorkerDeploymentVersion(deployment_name=deployment, build_id=build),
@@ -172,7 +172,7 @@ async def _count_workers(client: Client, deployment: str, build: str, now: datet
 
 
 async def _retry_while_busy(ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask until the server is not busy with the same deployment; RPCError when that takes too long."""
+    """Retry while the server is busy with the same deployment; RPCError after PATIENCE_SECONDS."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:

@@ -181,8 +181,8 @@ def _read_references(container: Container) -> Iterable[tuple[Reference, str]]:
         return
     for line in container.read_lines(REFERENCES):
         try:
-            said: dict[str, Any] = json.loads(line)
-            yield Reference(said["driver"], tuple(sorted(said["claim"].items()))), said["sha256"]
+            value: dict[str, Any] = json.loads(line)
+            yield Reference(value["driver"], tuple(sorted(value["claim"].items()))), value["sha256"]
         except (ValueError, KeyError, TypeError, AttributeError):
             continue  # reported by verifying
 

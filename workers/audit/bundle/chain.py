@@ -35,8 +35,8 @@ class Record:
 
     def as_json(self, number: int) -> dict[str, Any]:
         """The JSON that its link is over, beside the link before."""
-        said = {"n": number, "kind": self.kind, "file": self.file, "about": self.about, "sha256": self.sha256}
-        return said if self.line is None else {**said, "line": self.line}
+        value = {"n": number, "kind": self.kind, "file": self.file, "about": self.about, "sha256": self.sha256}
+        return value if self.line is None else {**value, "line": self.line}
 
 
 @dataclass(frozen=True)
@@ -86,14 +86,14 @@ def read_chain(lines: Iterable[bytes]) -> Iterator[Link | str]:
             yield f"changed: line {place} of the chain cannot be read"
             continue
         exact = encode_canonical({**link.record.as_json(link.number), "link": link.link}) == line
-        yield link if exact else f"changed: line {place} of the chain is not written as it was"
+        yield link if exact else f"changed: line {place} of the chain is not canonical JSON"
 
 
 def _parse_link(line: bytes) -> Link:
-    said = json.loads(line)
-    number, place, texts = said.pop("n"), said.pop("line", None), [said.pop(name) for name in _TEXT_FIELDS]
+    value = json.loads(line)
+    number, place, texts = value.pop("n"), value.pop("line", None), [value.pop(name) for name in _TEXT_FIELDS]
     if (
-        said
+        value
         or type(number) is not int
         or type(place) not in (int, type(None))
         or not all(type(x) is str for x in texts)

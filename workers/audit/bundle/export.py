@@ -125,9 +125,9 @@ class _BundleBuilder:
         self._tell(f"history {number:,}, {run.workflow}")
         head = {"workflow": run.workflow, "run": run.run, "type": run.type, "parent": run.parent}
         lines = [(f"which run {file} is of", encode_canonical(head))]
-        for event, said in zip(run.events, run.history.to_json_dict()["events"], strict=True):
+        for event, value in zip(run.events, run.history.to_json_dict()["events"], strict=True):
             about = f"event {event.event_id} ({format_event_type(event)}) of {run.title}, run {run.run}"
-            lines.append((about, encode_canonical(said)))
+            lines.append((about, encode_canonical(value)))
         self._write_lines(file, "event", lines)
         self._runs.append(
             BundledRun(file=file, workflow=run.workflow, run=run.run, type=run.type, events=len(run.events))
@@ -135,7 +135,7 @@ class _BundleBuilder:
 
     async def _write_payloads(self, gathered: GatheredRuns, fetch: Fetch) -> None:
         lines: dict[Reference, bytes] = {}
-        kept: set[str] = set()
+        written: set[str] = set()
         for reference, where in _list_references(gathered):
             if reference in lines:
                 continue
@@ -146,8 +146,8 @@ class _BundleBuilder:
             data = payload.SerializeToString(deterministic=True)
             lines[reference] = encode_reference(reference, data)
             name = f"payloads/{digest_bytes(data)}"
-            if name not in kept:
-                kept.add(name)
+            if name not in written:
+                written.add(name)
                 self._write_member(name, "payload", f"payload {digest_bytes(data)}, of {where}", data)
             self._tell(f"{len(lines):,} payloads")
         about = [(f"where payload {reference.name} is", line) for reference, line in lines.items()]
@@ -221,11 +221,11 @@ def _list_outputs(timeline: Timeline) -> Iterator[tuple[str, str]]:
 
 def _list_decisions(timeline: Timeline) -> Iterator[tuple[str, bytes]]:
     for call in timeline.calls:
-        for said in call.decisions:
-            yield _encode_decision(timeline.id, call.id, said)
-    for said in timeline.messages:
-        if said.approval:
-            yield _encode_decision(timeline.id, "", said)
+        for decision in call.decisions:
+            yield _encode_decision(timeline.id, call.id, decision)
+    for message in timeline.messages:
+        if message.approval:
+            yield _encode_decision(timeline.id, "", message)
     for turn in timeline.turns:
         yield from _list_decisions(turn)
 

@@ -117,7 +117,7 @@ def _read_links(container: Container) -> tuple[list[Link], list[str]]:
 
 def _compare_manifest(container: Container, manifest: Manifest, links: list[Link]) -> Iterator[str]:
     if encode_canonical(manifest.model_dump(mode="json")) != container.read(MANIFEST):
-        yield f"changed: {MANIFEST} is not written as it was"
+        yield f"changed: {MANIFEST} is not canonical JSON"
     last = links[-1].record if links else None
     if last is None or (last.file, last.sha256) != (MANIFEST, digest_bytes(manifest.chained_bytes())):
         yield f"changed: {MANIFEST} is not the one that the chain ends with"
@@ -193,7 +193,7 @@ def _verify_signature(container: Container, manifest: Manifest, wanted_key: str 
         text = container.read(SIGNATURE, SIGNATURE_LIMIT)
         found = Signature.model_validate_json(text)
         if encode_canonical(found.model_dump(mode="json")) != text or not _is_canonical(found):
-            return _SignatureState("changed", found, (f"changed: {SIGNATURE} is not written as it was",))
+            return _SignatureState("changed", found, (f"changed: {SIGNATURE} is not canonical JSON",))
         public = Ed25519PublicKey.from_public_bytes(base64.b64decode(found.key.removeprefix(KEY_PREFIX), validate=True))
         public.verify(base64.b64decode(found.signature), signed_bytes(found, container.read(MANIFEST)))
     except InvalidSignature:

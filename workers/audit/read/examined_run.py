@@ -89,10 +89,10 @@ async def _read_results(run: Run, converter: DataConverter) -> AsyncIterator[tup
 def _is_local_validation(details: Any) -> bool:
     """Whether these are the details of validation's marker: a local activity records its name beside its result."""
     try:
-        said = json.loads(details["data"].payloads[0].data) if "data" in details else {}
+        value = json.loads(details["data"].payloads[0].data) if "data" in details else {}
     except (IndexError, ValueError):
         return False
-    return "result" in details and isinstance(said, dict) and said.get("activity_type") == VALIDATE_ACTIVITY
+    return "result" in details and isinstance(value, dict) and value.get("activity_type") == VALIDATE_ACTIVITY
 
 
 class ExaminedRun:

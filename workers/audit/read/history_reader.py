@@ -97,15 +97,15 @@ class _HistoryReader:
 
     async def _workflow_execution_signaled(self, event: HistoryEvent, about: Any) -> None:
         body = await self._decode_first(about.input.payloads)
-        said = Message(event.event_id, read_event_time(event), "signal", about.signal_name, about.identity, body)
-        self.facts.messages.append(said)
+        message = Message(event.event_id, read_event_time(event), "signal", about.signal_name, about.identity, body)
+        self.facts.messages.append(message)
 
     async def _workflow_execution_update_accepted(self, event: HistoryEvent, about: Any) -> None:
         asked = about.accepted_request
         body = await self._decode_first(asked.input.args.payloads)
         self._accepted[event.event_id] = len(self.facts.messages)
         # The event is written at the end of the task that took it; the events of the turn have the time of that task.
-        said = Message(
+        message = Message(
             event.event_id,
             self._taken,
             "update",
@@ -114,7 +114,7 @@ class _HistoryReader:
             body,
             id=asked.meta.update_id,
         )
-        self.facts.messages.append(said)
+        self.facts.messages.append(message)
 
     async def _workflow_execution_update_completed(self, event: HistoryEvent, about: Any) -> None:
         place = self._accepted.get(about.accepted_event_id)
@@ -172,13 +172,13 @@ class _HistoryReader:
         """How a workflow ended, and why, by its result if it has one."""
         result = getattr(about, "result", None)
         body = await self._decode_first(result.payloads) if result is not None else None
-        said = body if isinstance(body, dict) else {}
+        fields = body if isinstance(body, dict) else {}
         why = (
             await self._describe_failure(getattr(about, "failure", None))
             or getattr(about, "reason", None)
-            or said.get("reason")
+            or fields.get("reason")
         )
-        return str(said.get("status") or how), str(why) if why else None
+        return str(fields.get("status") or how), str(why) if why else None
 
     async def _decode_first(self, payloads: Sequence[Payload]) -> Any:
         found = await decode_payloads(self._converter, list(payloads)[:1])

@@ -56,7 +56,7 @@ class Departure:
     run: Run
     first: int
     last: int
-    """The events among which is one that today's code would not lead to."""
+    """The events of which at least one differs from what today's code would do."""
     what: str
     breaks: bool = True
     """It would do something else; False if it does the same with other inputs or results."""
@@ -93,8 +93,8 @@ async def _replay_run(run: Run, converter: DataConverter) -> ReplayedRun:
     if failure:
         found.departures.append(await _locate_departure(run, converter, failure))
     else:
-        said = await _find_changed_inputs(found, converter)
-        found.departures += [Departure(run, event, event, what, breaks=False) for event, what in said]
+        changes = await _find_changed_inputs(found, converter)
+        found.departures += [Departure(run, event, event, what, breaks=False) for event, what in changes]
     return found
 
 
@@ -157,7 +157,7 @@ _MESSAGE = re.compile(r'message: "((?:[^"\\]|\\.)+)"')
 
 
 async def _locate_departure(run: Run, converter: DataConverter, why: str) -> Departure:
-    """Find the first workflow task whose events cannot be replayed, by bisection."""
+    """Find the first workflow task whose events cannot be replayed, by binary search."""
     ends = [*_list_task_ends(run.events), len(run.events)]
     low, high = (0, len(ends) - 1) if why != TIMED_OUT else (len(ends) - 1, len(ends) - 1)
     while low < high:
@@ -184,7 +184,7 @@ def _list_task_ends(events: Sequence[HistoryEvent]) -> list[int]:
 
 async def _find_changed_inputs(found: ReplayedRun, converter: DataConverter) -> list[tuple[int, str]]:
     """Where activities or child turns would get another input, or the run another result."""
-    told: list[tuple[int, str]] = []
+    changes: list[tuple[int, str]] = []
     given = defaultdict(list)
     for name, value in found.recording.given:
         given[name].append(value)
@@ -196,10 +196,10 @@ async def _find_changed_inputs(found: ReplayedRun, converter: DataConverter) -> 
             value, what = given[name].pop(0), f"{kind} {name!r} would be given"
         else:
             continue
-        told += [
+        changes += [
             (event.event_id, f"{what} {words}") for words in await _find_changed_values(value, payloads, converter)
         ]
-    return told
+    return changes
 
 
 def _read_handed_payloads(event: HistoryEvent) -> tuple[str, str, Sequence[Payload]]:

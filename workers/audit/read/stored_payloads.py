@@ -35,8 +35,8 @@ class Reference:
     @property
     def name(self) -> str:
         """Its hash, or its claim, for people."""
-        said = dict(self.claim)
-        return said.get("sha256") or json.dumps(said, sort_keys=True)
+        claim = dict(self.claim)
+        return claim.get("sha256") or json.dumps(claim, sort_keys=True)
 
 
 Fetch = Callable[[Reference], Awaitable[Payload]]
@@ -48,7 +48,7 @@ async def _fetch_nothing(reference: Reference) -> Payload:
 
 @dataclasses.dataclass(frozen=True)
 class ReadOnlyStorage(TolerantStorage):
-    """External storage for reading: one function follows the references of every driver, nothing is stored."""
+    """External storage for reading: one function resolves the references of every driver, nothing is stored."""
 
     fetch: Fetch = _fetch_nothing
 
@@ -58,7 +58,7 @@ class ReadOnlyStorage(TolerantStorage):
         return Reference(found.driver_name, tuple(sorted(found.claim_data.items()))) if found else None
 
     def get_driver(self, name: str) -> StorageDriver:
-        """A driver that follows references by `fetch`, whatever its name."""
+        """A driver that resolves references by `fetch`, whatever its name."""
         return _ReadOnlyDriver(name, self.fetch)
 
 
@@ -90,7 +90,7 @@ def build_read_only_converter(converter: DataConverter, fetch: Fetch) -> DataCon
 
 
 def build_storage_fetch(converter: DataConverter) -> Fetch:
-    """Build a function that follows references by the drivers of a converter."""
+    """Build a function that resolves references by the drivers of a converter."""
     storage = converter.external_storage
     drivers = {driver.name(): driver for driver in storage.drivers} if storage else {}
 

@@ -194,8 +194,9 @@ def draw_timeline(timeline: Timeline) -> str:
 
 
 _LEGEND = (
-    '<p class="dim">Yellow: waited for somebody. Blue: ran. Grey: judged, or waited for others. Diamonds: decisions. '
-    "Red lines: a worker was lost, or tried again. Dashed: a stretch that is drawn shorter than it was.</p>"
+    '<p class="dim">Yellow: waited for approval. Blue: ran. Grey: judged, or waited for other calls. '
+    "Diamonds: decisions. Red lines: a worker was lost, or tried again. "
+    "Dashed: a stretch that is drawn shorter than it was.</p>"
 )
 
 
@@ -227,9 +228,9 @@ def _draw_rows(calls: tuple[CallStory, ...], scale: Scale, end: datetime) -> Ite
         yield f'<text x="0" y="{y + 14:g}">{words}<title>{escape(escape_controls(call.title))}</title></text>'
         last = call.ended or end
         if call.created:
-            yield _draw_bar(scale, call.created, last, y + 8, 4, "#8886", "judged, or waited for others")
+            yield _draw_bar(scale, call.created, last, y + 8, 4, "#8886", "judged, or waited for other calls")
         for asked in call.questions:
-            yield _draw_bar(scale, asked.at, asked.until or end, y + 4, 12, "#d9a300", "waited for somebody")
+            yield _draw_bar(scale, asked.at, asked.until or end, y + 4, 12, "#d9a300", "waited for approval")
         for first, until in _list_runs(call, last):
             yield _draw_bar(scale, first, until, y + 4, 12, "#3b6fd4", f"ran: {call.status}")
         colour = {"success": "#2a9d6a", "error": "#cc3333", "cancelled": "#9b59b6"}.get(call.status, "#888")

@@ -50,9 +50,11 @@ def render_timeline(timeline: Timeline, *, uncut: bool = False) -> RenderableTyp
 def _render_parts(timeline: Timeline, uncut: bool) -> Iterator[RenderableType]:
     yield _render_head(timeline)
     limit = LONG_LIMIT if uncut else SHORT_LIMIT
-    for name, value in phrases.list_facts(timeline, _format_moment, limit):
-        yield Text(f"  {name:10} {render.format_line(value, limit)}")
-    yield from (Text(f"  note       {render.format_line(note, SHORT_LIMIT)}", "bold yellow") for note in timeline.notes)
+    facts = phrases.list_facts(timeline, _format_moment, limit)
+    yield render.render_facts((name, render.format_line(value, limit)) for name, value in facts)
+    yield render.render_facts(
+        (("note", render.format_line(note, SHORT_LIMIT)) for note in timeline.notes), "bold yellow"
+    )
     yield Text("")
     yield PlainTable([_build_row(entry, timeline, limit) for entry in timeline.entries])
     for call in timeline.calls:
@@ -85,8 +87,10 @@ def _render_call(call: CallStory, uncut: bool) -> Iterator[RenderableType]:
     head.append(format_tool_name(call.tool))
     head.append(" ")
     yield head.append_text(render.render_state(render.format_line(call.status, 40)))
-    for name, value in phrases.list_call_facts(call, _format_clock):
-        yield Text(f"  {name:9} {render.format_line(value, LONG_LIMIT if uncut else 2_000)}")
+    facts = phrases.list_call_facts(call, _format_clock)
+    yield render.render_facts(
+        (name, render.format_line(value, LONG_LIMIT if uncut else 2_000)) for name, value in facts
+    )
     yield Text("  arguments", "dim")
     yield _indent_text(_format_json(call.requested if call.arguments is None else call.arguments, uncut))
     if call.changes:

@@ -1,7 +1,7 @@
 """Building timelines from examined runs (S43).
 
-Today's code says what became of each call, the history by itself who sent and ran what. Of a run that today's code
-cannot replay, only what the history says by itself is shown, and a note says so.
+The state of each call comes from a replay with today's code, the senders and workers from the history itself. Of a run
+that today's code cannot replay, only the facts of the history are shown, with a note.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ def _build_workflow_timeline(workflow: str, family: _RunTree, seen: set[str]) ->
         runs=tuple(map(_build_run_story, ours)),
         entries=tuple(sorted(entries, key=lambda entry: (entry.at, KIND_ORDER.get(entry.kind, 0)))),
         calls=_collect_calls(ours),
-        messages=tuple(said for one in ours for said in _list_messages(one)),
+        messages=tuple(message for one in ours for message in _list_messages(one)),
         turns=tuple(_build_workflow_timeline(child, family, seen) for child in children if child not in seen),
         notes=tuple(
-            f"today's code cannot follow it, so only what the history says by itself is told: {words}"
+            f"today's code cannot replay it, so only the facts of the history are shown: {words}"
             for one in ours
             for words in one.break_reasons
         ),
@@ -99,20 +99,20 @@ def _build_run_story(examined: ExaminedRun) -> RunStory:
 
 
 def _collect_calls(looked: Iterable[ExaminedRun]) -> tuple[CallStory, ...]:
-    """Each call once: one that a run left in its queue is told by the next run."""
+    """Each call once: a call that was still queued at the end of a run is taken from the next run."""
     found: dict[str, CallStory] = {}
     for one in looked:
-        said: dict[str, list[MessageStory]] = {}
+        decisions: dict[str, list[MessageStory]] = {}
         for decision in list_run_decisions(one):
-            said.setdefault(find_call(decision) or "", []).append(decision)
-        found |= {call.id: call for call in build_call_stories(one.turn, one.facts, said)} if one.turn else {}
+            decisions.setdefault(find_call(decision) or "", []).append(decision)
+        found |= {call.id: call for call in build_call_stories(one.turn, one.facts, decisions)} if one.turn else {}
     return tuple(found.values())
 
 
 def _list_messages(examined: ExaminedRun) -> Iterator[MessageStory]:
     """The messages that belong to no call."""
     known = {call.id for call in _collect_calls([examined])}
-    yield from (said for said in list_run_decisions(examined) if find_call(said) not in known)
+    yield from (decision for decision in list_run_decisions(examined) if find_call(decision) not in known)
     yield from (
         build_message(message) for message in examined.facts.messages if message.name not in (DECIDE, "add_calls")
     )

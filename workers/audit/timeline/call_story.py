@@ -95,12 +95,12 @@ def _find_verdict(events: Sequence[Event]) -> tuple[str, str | None]:
     first = next((event for event in events if event.before == Status.VALIDATING.value), None)
     if first is None:
         return "", None
-    said = {
+    verdicts = {
         _AWAITING_APPROVAL: "ask",
         Status.SCHEDULED.value: "allow",
         Status.ERROR.value: "deny" if first.rule else "reject",
     }
-    return said.get(first.after, "deny" if first.rule else ""), first.rule
+    return verdicts.get(first.after, "deny" if first.rule else ""), first.rule
 
 
 def list_questions(events: Iterable[Event], ended: datetime | None = None) -> list[QuestionStory]:

@@ -86,11 +86,11 @@ def _build_event_entry(event: Event, place: int) -> TimelineEntry | None:
     common: dict[str, Any] = {"at": event.at, "call": event.call, "by": event.by, "run": place}
     if event.kind == "call":
         return TimelineEntry(kind=_choose_kind(event), words=_describe_call(event), **common)
-    if event.kind == "model" and event.after not in ("answered", "asked"):  # the reply itself is told
+    if event.kind == "model" and event.after not in ("answered", "asked"):  # the reply has its own entry
         return TimelineEntry(kind="model", words=" ".join(filter(None, (event.after, event.note))), **common)
     if event.kind == "batch" and event.after in ("queued", "discarded", "withdrawn"):
         return TimelineEntry(kind="batch", words=f"batch {event.batch} of {event.of}: {event.after}", **common)
-    if event.kind == "turn" and event.after not in _STATUSES:  # how it ended is told last
+    if event.kind == "turn" and event.after not in _STATUSES:  # the result has its own entry
         return TimelineEntry(
             kind=_TURN_KINDS.get(event.after, "turn"),
             words=": ".join(filter(None, (event.after, event.note))),
@@ -111,12 +111,12 @@ def _describe_call(event: Event) -> str:
     what = event.title or event.tool or ""
     if event.before is None:
         return f"asked for: {event.tool}"
-    said = [event.after.replace("_", " ")]
-    said += [f"by rule {event.rule}"] if event.rule else [f"by {_describe_actor(event)}"] if event.by else []
-    said += [f"({event.approval_id})"] if event.approval_id else []
-    said += [f"{event.error}"] if event.error else []
-    said += [event.note] if event.note else []
-    return f"{what}: {' '.join(said)}"
+    parts = [event.after.replace("_", " ")]
+    parts += [f"by rule {event.rule}"] if event.rule else [f"by {_describe_actor(event)}"] if event.by else []
+    parts += [f"({event.approval_id})"] if event.approval_id else []
+    parts += [f"{event.error}"] if event.error else []
+    parts += [event.note] if event.note else []
+    return f"{what}: {' '.join(parts)}"
 
 
 def _describe_actor(event: Event) -> str:
@@ -124,10 +124,10 @@ def _describe_actor(event: Event) -> str:
 
 
 def _list_message_entries(examined: ExaminedRun, place: int) -> Iterator[TimelineEntry]:
-    for said in list_run_decisions(examined):
-        words = _describe_decision(said, replayed=not examined.break_reasons)
-        common: dict[str, Any] = {"at": said.at, "by": said.by, "event": said.event, "run": place}
-        yield TimelineEntry(kind="decision", words=words, call=find_call(said), **common)
+    for decision in list_run_decisions(examined):
+        words = _describe_decision(decision, replayed=not examined.break_reasons)
+        common: dict[str, Any] = {"at": decision.at, "by": decision.by, "event": decision.event, "run": place}
+        yield TimelineEntry(kind="decision", words=words, call=find_call(decision), **common)
     for message in examined.facts.messages:
         if message.name not in (DECIDE, "add_calls", "ask"):
             who = build_message(message).by or describe_sender(message.identity)
@@ -154,14 +154,14 @@ def _list_fact_entries(examined: ExaminedRun, place: int) -> Iterator[TimelineEn
 
 
 def _list_attempt_entries(attempt: Attempt, place: int, *, alone: bool) -> Iterator[TimelineEntry]:
-    """The failed attempts of an activity; with `alone`, also that it ran, because no replay tells it."""
+    """The failed attempts of an activity; with `alone`, also its start and end, because no replay has them."""
     common: dict[str, Any] = {"call": attempt.call_id, "event": attempt.event, "run": place}
     name = attempt.type if attempt.call_id is None else f"{attempt.type} of {attempt.activity}"
     if attempt.before and attempt.started:
         words = f"attempt {attempt.number} on {attempt.worker}, after: {shorten_text(attempt.before, LINE_LIMIT)}"
         yield TimelineEntry(at=attempt.started, kind="retry", words=words, **common)
     if attempt.is_untaken and attempt.ended:
-        yield TimelineEntry(at=attempt.ended, kind="retry", words=f"no worker took {name} up in time", **common)
+        yield TimelineEntry(at=attempt.ended, kind="retry", words=f"no worker took {name} in time", **common)
     elif attempt.how == "timed out" and attempt.ended:
         words = f"{name} was lost on {attempt.worker or 'its worker'}: {attempt.why or 'no answer'}"
         yield TimelineEntry(at=attempt.ended, kind="crash", words=words, **common)
@@ -177,7 +177,7 @@ def _describe_decision(decision: MessageStory, *, replayed: bool) -> str:
     fate = "" if decision.counted else " (did not count)" if replayed else " (whether it counted is not known)"
     note = f": {decision.note}" if decision.note else ""
     sent = f"by {decision.how} from {describe_sender(decision.identity)}"
-    return f"{who} said {decision.outcome} {sent}{signed}{fate}{shorten_text(note, LINE_LIMIT)}"
+    return f"{who}: {decision.outcome} {sent}{signed}{fate}{shorten_text(note, LINE_LIMIT)}"
 
 
 def _describe_reply(body: Mapping[str, Any]) -> str:
@@ -192,7 +192,7 @@ _SUBJECT_FIELDS = ("call", "batch", "grant", "mode", "message", "text", "reason"
 def _describe_message(message: Message) -> str:
     """What a message is about."""
     body = message.body if isinstance(message.body, dict) else {}
-    said = [shorten_text(body[name], LINE_LIMIT) for name in _SUBJECT_FIELDS if isinstance(body.get(name), str)]
+    parts = [shorten_text(body[name], LINE_LIMIT) for name in _SUBJECT_FIELDS if isinstance(body.get(name), str)]
     calls = body.get("calls")
-    said += [f"{len(calls)} calls"] if isinstance(calls, list) else []
-    return f": {', '.join(said)}" if said else ""
+    parts += [f"{len(calls)} calls"] if isinstance(calls, list) else []
+    return f": {', '.join(parts)}" if parts else ""

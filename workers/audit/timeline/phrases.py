@@ -65,7 +65,7 @@ def list_call_facts(call: CallStory, moment: Callable[[datetime | None], str]) -
     needs = describe_approvers(call)
     yield from (("needs", needs),) if needs else ()
     yield from (("asked", describe_question(question, moment(question.at))) for question in call.questions)
-    yield from (("decided", f"{moment(said.at)} {describe_decision(said)}") for said in call.decisions)
+    yield from (("decided", f"{moment(one.at)} {describe_decision(one)}") for one in call.decisions)
     if call.decided_by:
         yield "by", f"{call.decided_by}{f', by grant {call.grant}' if call.grant else ''}"
     yield from (
@@ -91,13 +91,13 @@ def describe_question(question: QuestionStory, when: str) -> str:
 def describe_approvers(call: CallStory) -> str | None:
     """Describe whose decision a call needs; None if anybody's."""
     needs, deadline = call.shown.get("needs") or {}, call.shown.get("deadline") or {}
-    said = [f"{needs['approvals']} people"] if needs.get("approvals", 1) > 1 else []
-    said += [f"of role {needs['role']}"] if needs.get("role") else []
-    said += ["not who asked for the turn"] if needs.get("not_requester") else []
-    said += (
+    parts = [f"{needs['approvals']} people"] if needs.get("approvals", 1) > 1 else []
+    parts += [f"of role {needs['role']}"] if needs.get("role") else []
+    parts += ["not the requester of the turn"] if needs.get("not_requester") else []
+    parts += (
         [f"within {format_seconds(deadline['seconds'])}, else {deadline.get('default', 'deny')}"] if deadline else []
     )
-    return ", ".join(said) or None
+    return ", ".join(parts) or None
 
 
 def describe_decision(decision: MessageStory) -> str:

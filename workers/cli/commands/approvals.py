@@ -1,20 +1,25 @@
-"""`holdfast inbox`, `approve`, `deny`, `respond`: what waits, and what people say about it."""
+"""`holdfast inbox`, `approve`, `deny`, `sign`, `respond`: pending approvals, and decisions on them."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand
 
+from holdfast.domain.approvals.approval import ACTION_ALIASES, DecisionAction
+from holdfast.errors import BadInput
 from holdfast.workers.cli.commands.approvals_send import send_decisions
-from holdfast.workers.cli.options import Address, Data, Expires, Json, format_example, open_holdfast, run_async
+from holdfast.workers.cli.open_client import open_holdfast, run_async
+from holdfast.workers.cli.options import Address, Data, Expires, Json, format_example
+from holdfast.workers.lookup.approvals import parse_turn_id
+from holdfast.workers.terminal import approval_text, render
+from holdfast.workers.terminal.grant_text import GrantWish
+from holdfast.workers.terminal.input_files import read_text
+from holdfast.workers.terminal.live.edit_call import read_change
+from holdfast.workers.terminal.live.send_decisions import DecisionChoice, DecisionReport, with_offer
 from holdfast.workers.terminal.output import print_json, print_note
-
-if TYPE_CHECKING:
-    from holdfast.domain.approvals.approval import DecisionAction
-    from holdfast.workers.terminal.grant_text import GrantWish
 
 ID = "deploy-7/b1c2/1"
 ApprovalIds = Annotated[
@@ -22,38 +27,40 @@ ApprovalIds = Annotated[
 ]
 AllOfTurn = Annotated[
     str | None,
-    typer.Option("--turn", metavar="TURN", help="Instead of ids: everything that waits in this turn, as listed."),
+    typer.Option("--turn", metavar="TURN", help="Instead of ids: all pending approvals of this turn, as listed."),
 ]
-Note = Annotated[str | None, typer.Option("--note", metavar="TEXT", help="Kept with the decision.")]
-RefusalNote = Annotated[str | None, typer.Option("--note", metavar="TEXT", help="Why; the model reads it.")]
-By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who decides; else you at this host.")]
+Note = Annotated[str | None, typer.Option("--note", metavar="TEXT", help="Text to record with the decision.")]
+RefusalNote = Annotated[str | None, typer.Option("--note", metavar="TEXT", help="Reason; the model reads it.")]
+By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Name to record; default: login name and host.")]
 Content = Annotated[
-    str | None, typer.Option("--content", metavar="FILE|-", help="Run with this text instead of the one shown.")
+    str | None,
+    typer.Option("--content", metavar="FILE|-", help="Run the call with this text instead of the one shown."),
 ]
 Arguments = Annotated[
-    str | None, typer.Option("--arguments", metavar="JSON|@FILE|-", help="Run with these arguments instead.")
+    str | None, typer.Option("--arguments", metavar="JSON|@FILE|-", help="Run the call with these arguments.")
 ]
 Scope = Annotated[
     int | None,
-    typer.Option("--scope", metavar="N", min=1, help="The answer that the question gives this number (turn show)."),
+    typer.Option("--scope", metavar="N", min=1, help="Give the grant with this number (see `turn show`)."),
 ]
 Uses = Annotated[
-    int | None, typer.Option("--uses", metavar="N", min=1, max=1_000_000, help="For so many further calls.")
+    int | None,
+    typer.Option("--uses", metavar="N", min=1, max=1_000_000, help="Limit the grant to this many further calls."),
 ]
-Lasting = Annotated[Literal["turn", "session"], typer.Option("--for", help="How long the answer stands at most.")]
+Lasting = Annotated[Literal["turn", "session"], typer.Option("--for", help="The latest end of the grant.")]
 Save = Annotated[
     bool,
     typer.Option(
-        "--save", help="Keep the answer for good: in the shared ledger, else in the data folder, for this host only."
+        "--save", help="Save the grant permanently: in the shared ledger, else in the data folder of this host only."
     ),
 ]
 
 
 class ApprovalsCommand(TyperCommand):
-    """A command that takes several approvals, and says so without Python's name for it."""
+    """A command that takes several approvals. Its help shows `APPROVAL...`, not the Python type."""
 
     def get_help(self, ctx: Any) -> str:
-        """The help."""
+        """The text of the help."""
         return super().get_help(ctx).replace("APPROVAL <list[str]>", "APPROVAL...         ")
 
 
@@ -91,18 +98,15 @@ def register_commands(app: typer.Typer) -> None:
 
 
 def inbox(
-    turn: Annotated[str | None, typer.Option("--turn", metavar="TURN", help="Only what waits in this turn.")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="How many to show at most.")] = None,
+    turn: Annotated[str | None, typer.Option("--turn", metavar="TURN", help="Only approvals of this turn.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Most approvals to show.")] = None,
     json: Json = False,
     address: Address = None,
     data: Data = None,
 ) -> None:
-    """List everything that waits for a decision, in all turns: what has its deadline near, then the newest."""
+    """List the pending approvals of all turns: those with a near deadline first, then the newest."""
 
     async def print_inbox() -> None:
-        from holdfast.workers.lookup.approvals import parse_turn_id
-        from holdfast.workers.terminal import approval_text, render
-
         found = await (await open_holdfast(data, address)).fetch_inbox()
         approvals = [item for item in found.approvals if turn in (None, parse_turn_id(item))]
         unread = {name: why for name, why in found.unread.items() if turn in (None, name)}
@@ -116,27 +120,25 @@ def inbox(
                 approval_text.render_inbox(approvals[:limit], total=len(approvals), turns=turns)
             )
         for name, why in unread.items():
-            print_note(render.format_line(f"Something may wait in turn {name}: {why}", 1_000))
+            print_note(render.format_line(f"Turn {name} may have pending approvals: {why}", 1_000))
 
     run_async(print_inbox())
 
 
 def sign(
     approval: Annotated[str, typer.Argument(metavar="APPROVAL", help="An approval id, as the inbox lists it.")],
-    outcome: Annotated[
-        str, typer.Option("--outcome", metavar="OUTCOME", help="yes, no, respond, or another outcome by its name.")
-    ],
+    outcome: Annotated[str, typer.Option("--outcome", metavar="OUTCOME", help="yes, no, respond, or another outcome.")],
     digest: Annotated[
-        str | None, typer.Option("--digest", metavar="DIGEST", help="Of what was shown; else it is looked up.")
+        str | None, typer.Option("--digest", metavar="DIGEST", help="Digest of what was shown; default: look it up.")
     ] = None,
     content: Annotated[
-        str | None, typer.Option("--content", metavar="TEXT", help="The answer, with --outcome respond.")
+        str | None, typer.Option("--content", metavar="TEXT", help="Answer, with --outcome respond.")
     ] = None,
     scope: Scope = None,
     uses: Uses = None,
     lasting: Lasting = "session",
     note: Note = None,
-    stop_turn: Annotated[bool, typer.Option("--stop-turn", help="With a refusal: end the turn.")] = False,
+    stop_turn: Annotated[bool, typer.Option("--stop-turn", help="With a refusal: stop the turn.")] = False,
     expires: Expires = None,
     by: By = None,
     address: Address = None,
@@ -144,16 +146,12 @@ def sign(
 ) -> None:
     """Print a signed decision as JSON, and send nothing.
 
-    It is the body of the signal or update `decide` of the turn, for whatever delivers it: the stock `temporal` command,
-    or any Temporal SDK. Signed with the key of the data folder, or the one that HOLDFAST_KEY names. A signed yes counts
-    for one day unless --expires says otherwise. With --scope N it is a grant, or with `--outcome no` a lasting refusal.
+    It is the body of the signal or update `decide` of a turn: the `temporal` command or any Temporal SDK can deliver
+    it. It is signed with the key of the data folder, or with the one that HOLDFAST_KEY names. A signed approval is
+    valid for one day unless --expires is given. With --scope N it is a grant, or with `--outcome no` a lasting refusal.
     """
 
     async def print_signed() -> None:
-        from holdfast.domain.approvals.approval import ACTION_ALIASES, DecisionAction
-        from holdfast.errors import BadInput
-        from holdfast.workers.terminal.live.send_decisions import DecisionChoice, DecisionReport, with_offer
-
         refuses = ACTION_ALIASES.get(outcome, outcome) == DecisionAction.CANCEL
         wish = _build_wish([], scope, uses=uses, expires=expires, lasting=lasting, save=False, refuses=refuses)
         details = {"note": note, "by": by, "content": content, "stop_turn": stop_turn, "expires": _to_expiry(expires)}
@@ -175,9 +173,11 @@ def sign(
 def approve(
     approvals: ApprovalIds = None,
     turn: AllOfTurn = None,
-    always: Annotated[bool, typer.Option("--always", help="Calls like this from now on, as it says.")] = False,
-    always_tool: Annotated[bool, typer.Option("--always-tool", help="The tool from now on.")] = False,
-    always_server: Annotated[bool, typer.Option("--always-server", help="All tools of its server.")] = False,
+    always: Annotated[bool, typer.Option("--always", help="Also allow later calls like this.")] = False,
+    always_tool: Annotated[bool, typer.Option("--always-tool", help="Also allow all later calls of the tool.")] = False,
+    always_server: Annotated[
+        bool, typer.Option("--always-server", help="Also allow all later calls of the tools of its server.")
+    ] = False,
     scope: Scope = None,
     uses: Uses = None,
     expires: Expires = None,
@@ -191,24 +191,22 @@ def approve(
     address: Address = None,
     data: Data = None,
 ) -> None:
-    """Let calls run, each exactly as it was shown; for once, or from now on.
+    """Let calls run, each exactly as it was shown: once, or also later calls (a grant).
 
-    What an answer from now on covers is said before it is given. `holdfast grants` lists and revokes them.
+    What a grant covers is printed before it is given. `holdfast grants` lists and revokes grants.
     """
-    from holdfast.domain.approvals.approval import DecisionAction
-    from holdfast.errors import BadInput
-    from holdfast.workers.terminal.live.edit_call import read_change
-
     kinds = {
         DecisionAction.PROCEED_ALWAYS: always,
         DecisionAction.PROCEED_ALWAYS_TOOL: always_tool,
         DecisionAction.PROCEED_ALWAYS_SERVER: always_server,
     }
-    wanted: list[DecisionAction | None] = [kind for kind, said in kinds.items() if said]
+    wanted: list[DecisionAction | None] = [kind for kind, is_given in kinds.items() if is_given]
     wish = _build_wish(wanted, scope, uses=uses, expires=expires, lasting=lasting, save=save)
     change = read_change(content, arguments)
     if change and (wish or len(approvals or ()) != 1):
-        raise BadInput("--content and --arguments change one call, for once: give one approval id, and no --always")
+        raise BadInput(
+            "--content and --arguments change one call: give one approval id, and no grant (--always, --scope)"
+        )
     details = {"note": note, "by": by, "expires": wish.expires if wish else _to_expiry(expires)}
     send_decisions(approvals, turn, "proceed_once", json, address, data, details, wish=wish, change=change)
 
@@ -218,8 +216,8 @@ def deny(
     turn: AllOfTurn = None,
     note: RefusalNote = None,
     by: By = None,
-    stop_turn: Annotated[bool, typer.Option("--stop-turn", help="End the whole turn as well.")] = False,
-    remember: Annotated[bool, typer.Option("--remember", help="Refuse calls like this from now on.")] = False,
+    stop_turn: Annotated[bool, typer.Option("--stop-turn", help="Also stop the turn.")] = False,
+    remember: Annotated[bool, typer.Option("--remember", help="Also refuse later calls like this.")] = False,
     scope: Scope = None,
     expires: Expires = None,
     lasting: Lasting = "session",
@@ -228,7 +226,7 @@ def deny(
     address: Address = None,
     data: Data = None,
 ) -> None:
-    """Refuse calls. The turn goes on and the model reads your note, unless you stop it."""
+    """Refuse calls. The turn goes on and the model reads your note, unless --stop-turn is given."""
     any_kind: list[DecisionAction | None] = [None] if remember else []
     wish = _build_wish(any_kind, scope, expires=expires, lasting=lasting, save=save, refuses=True)
     details = {"note": note, "by": by, "expires": wish.expires if wish else _to_expiry(expires)}
@@ -237,26 +235,21 @@ def deny(
 
 def respond(
     approval: Annotated[str, typer.Argument(metavar="APPROVAL", help="Approval id, as the inbox lists it.")],
-    content: Annotated[
-        str, typer.Option("--content", metavar="TEXT|-", help="The answer, of a form as JSON; - is stdin.")
-    ],
+    content: Annotated[str, typer.Option("--content", metavar="TEXT|-", help="Answer; of a form as JSON; - is stdin.")],
     note: Note = None,
     by: By = None,
     json: Json = False,
     address: Address = None,
     data: Data = None,
 ) -> None:
-    """Answer a question, or in the tool's place.
+    """Answer a question, or answer in the tool's place.
 
-    A tool that asks in the middle of its run goes on with your answer; `holdfast deny` tells it that you would not say.
-    Any other call does not run, and the model reads your text instead of its result.
+    A tool that asks a question continues with your answer; `holdfast deny` declines to answer. Any other call does not
+    run, and the model reads your text instead of its result.
     """
-    from holdfast.errors import BadInput
-    from holdfast.workers.terminal.input_files import read_text
-
     answer = read_text(content)
     if not answer.strip():
-        raise BadInput("--content is empty: what is the answer?")
+        raise BadInput("--content is empty: give the answer")
     send_decisions([approval], None, "respond", json, address, data, {"note": note, "by": by, "content": answer})
 
 
@@ -270,21 +263,17 @@ def _build_wish(
     uses: int | None = None,
     refuses: bool = False,
 ) -> GrantWish | None:
-    """The standing answer that the options ask for; None when they ask for none."""
-    from holdfast.domain.approvals.approval import DecisionAction
-    from holdfast.errors import BadInput
-    from holdfast.workers.terminal.grant_text import GrantWish
-
+    """The grant that the options ask for; None when they ask for none."""
     if len(wanted) > 1 or (number and wanted not in ([], [None], [DecisionAction.PROCEED_ALWAYS])):
-        raise BadInput("give one of --always, --always-tool, --always-server and --scope N: each is another answer")
+        raise BadInput("give only one of --always, --always-tool, --always-server and --scope N: each is another grant")
     if not wanted and number is None:
         if uses or save or lasting == "turn" or (refuses and expires):
             options = "--for, --save and --expires" if refuses else "--uses, --for and --save"
             how = "--remember" if refuses else "--always"
-            raise BadInput(f"{options} are about an answer that stands: add {how}, or --scope N")
+            raise BadInput(f"{options} are options of a grant: add {how}, or --scope N")
         return None
     if save and uses:
-        raise BadInput("an answer for a number of calls cannot be kept for good: leave out --uses or --save")
+        raise BadInput("a grant for a number of calls cannot be saved: leave out --uses or --save")
     kind = wanted[0] if wanted and number is None else None
     return GrantWish(refuses, kind, number, uses, lasting, _to_expiry(expires), save)
 

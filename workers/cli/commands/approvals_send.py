@@ -1,22 +1,33 @@
-"""Saying something of approvals from the command line: what is shown before, what is sent, what is told after."""
+"""Sending decisions from the command line: what is shown before, and what is printed of each result."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
-from holdfast.workers.cli.options import open_holdfast, resolve_client_settings, run_async
+from holdfast.client.client import Holdfast
+from holdfast.domain.approvals.approval import ApprovalId
+from holdfast.domain.turn.approval_view import ApprovalView
+from holdfast.errors import BadInput, DecisionRefused, HoldfastError
+from holdfast.workers.cli.open_client import open_holdfast, run_async
+from holdfast.workers.cli.resolve_settings import resolve_client_settings
+from holdfast.workers.lookup.approvals import fetch_pending_approval, fetch_waiting
+from holdfast.workers.terminal import approval_text, render
+from holdfast.workers.terminal.grant_store import GrantStore, open_grant_store
+from holdfast.workers.terminal.grant_text import GrantWish
+from holdfast.workers.terminal.live.send_decisions import (
+    DecisionChoice,
+    DecisionReport,
+    decide_all,
+    describe_choice,
+    with_change,
+    with_offer,
+    with_option,
+)
 from holdfast.workers.terminal.output import print_json, print_note, print_text
-
-if TYPE_CHECKING:
-    from holdfast.client.client import Holdfast
-    from holdfast.domain.turn.approval_view import ApprovalView
-    from holdfast.workers.terminal.grant_store import GrantStore
-    from holdfast.workers.terminal.grant_text import GrantWish
-    from holdfast.workers.terminal.live.send_decisions import DecisionChoice, DecisionReport
 
 
 def send_decisions(
@@ -32,28 +43,24 @@ def send_decisions(
     stop_turn: bool = False,
     change: dict[str, Any] | None = None,
 ) -> None:
-    """Say the same of several approvals, or of everything that waits in a turn; leaves with the exit code."""
-    from holdfast.domain.approvals.approval import ApprovalId
-    from holdfast.errors import BadInput
-    from holdfast.workers.terminal.grant_store import open_grant_store
-    from holdfast.workers.terminal.live.send_decisions import DecisionChoice
-
+    """Send one decision on several approvals, or on all pending approvals of a turn; raises Exit with the exit code."""
     if bool(approvals) == bool(turn):
-        raise BadInput("say what is meant: approval ids, or --turn TURN for everything that waits in it, not both")
+        raise BadInput("give approval ids, or --turn TURN for all pending approvals of a turn, not both")
     if wish and wish.number and len(approvals or ()) != 1:
-        raise BadInput("--scope N is one of the answers to one question: give one approval id")
+        raise BadInput("--scope N is a grant that one approval offers: give one approval id")
     for approval in approvals or ():
         ApprovalId.parse(approval)
 
     async def send_chosen() -> int:
         holdfast = await open_holdfast(data, address)
         chosen = await _list_approvals(holdfast, turn, outcome, json) if turn else dict.fromkeys(approvals or ())
-        stops = set(list(chosen)[-1:] if turn else chosen) if stop_turn else set()  # the others wait until it stops
-        said = [
+        # With --turn, only the last decision stops the turn: the others have to be applied before.
+        stops = set(list(chosen)[-1:] if turn else chosen) if stop_turn else set()
+        choices = [
             DecisionChoice(item, outcome, digest, {**details, "stop_turn": item in stops})
             for item, digest in chosen.items()
         ]
-        meant = [await _resolve_choice(holdfast, choice, wish, change) for choice in said]
+        meant = [await _resolve_choice(holdfast, choice, wish, change) for choice in choices]
         if wish and not json:
             _print_coverage(meant, wish)
         if not (wish and wish.save):
@@ -67,17 +74,13 @@ def send_decisions(
 
 
 async def _list_approvals(holdfast: Holdfast, turn: str, outcome: str, json: bool) -> dict[str, str | None]:
-    """Show everything that waits in a turn; its ids, each with the digest of what was shown.
+    """Print the pending approvals of a turn; their ids, each with the digest of what was shown.
 
-    Whoever approves it sees what is known of servers' tools too, of each once.
+    Before an approval, the definitions of the servers' tools are printed too, each once.
     """
-    from holdfast.errors import DecisionRefused
-    from holdfast.workers.lookup.approvals import fetch_waiting
-    from holdfast.workers.terminal import approval_text, render
-
     found = await fetch_waiting(holdfast, turn)
     if not found:
-        raise DecisionRefused("not_waiting", f"nothing waits for a decision in turn {turn!r}")
+        raise DecisionRefused("not_waiting", f"turn {turn!r} has no pending approval")
     if not json:
         render.build_console().print(approval_text.render_approvals(found))
         if outcome == "proceed_once":
@@ -86,10 +89,7 @@ async def _list_approvals(holdfast: Holdfast, turn: str, outcome: str, json: boo
 
 
 async def _find_tool_approvals(holdfast: Holdfast, found: Sequence[ApprovalView]) -> list[ApprovalView]:
-    """One approval of each server's tool, whole as far as a worker answers."""
-    from holdfast.errors import HoldfastError
-    from holdfast.workers.lookup.approvals import fetch_pending_approval
-
+    """One approval of each server's tool, uncut if a worker answers."""
     whole = []
     for item in {item.tool: item for item in found if item.about}.values():
         try:
@@ -102,9 +102,7 @@ async def _find_tool_approvals(holdfast: Holdfast, found: Sequence[ApprovalView]
 async def _resolve_choice(
     holdfast: Holdfast, choice: DecisionChoice, wish: GrantWish | None, change: dict[str, Any] | None
 ) -> DecisionChoice | DecisionReport:
-    """What is to be said, in full: which standing answer, which option of a question, which change."""
-    from holdfast.workers.terminal.live.send_decisions import with_change, with_offer, with_option
-
+    """The complete decision: with its grant, its change, or the chosen option of a question."""
     if wish:
         return await with_offer(holdfast, choice, wish)
     if change:
@@ -113,9 +111,7 @@ async def _resolve_choice(
 
 
 def _print_coverage(meant: list[DecisionChoice | DecisionReport], wish: GrantWish) -> None:
-    """Say what standing answers will cover, before any is given."""
-    from holdfast.workers.terminal.live.send_decisions import DecisionChoice, describe_choice
-
+    """Print what grants will cover, before any is given."""
     lines = [describe_choice(item, wish) for item in meant if isinstance(item, DecisionChoice)]
     if lines:
         print_text("\n".join(lines))
@@ -124,21 +120,18 @@ def _print_coverage(meant: list[DecisionChoice | DecisionReport], wish: GrantWis
 async def _send_all(
     holdfast: Holdfast, meant: list[DecisionChoice | DecisionReport], json: bool, keep_in: GrantStore | None
 ) -> int:
-    from holdfast.errors import HoldfastError
-    from holdfast.workers.terminal.live.send_decisions import decide_all
-
-    told: list[DecisionReport] = []
+    reports: list[DecisionReport] = []
     try:
         async for item in decide_all(holdfast, meant, keep_in):
-            told.append(item)
+            reports.append(item)
             if not item.body["counted"] and item.code:
                 print_note(f"holdfast: {item.sentence}")
     except HoldfastError:
-        if told and json:
-            print_json({"decisions": [item.body for item in told]})
+        if reports and json:
+            print_json({"decisions": [item.body for item in reports]})
         raise
     if json:
-        print_json({"decisions": [item.body for item in told]})
-    elif said := [item.sentence for item in told if item.body["counted"] is not False or not item.code]:
-        print_text("\n".join(said))
-    return max((item.code for item in told), default=0)
+        print_json({"decisions": [item.body for item in reports]})
+    elif sentences := [item.sentence for item in reports if item.body["counted"] is not False or not item.code]:
+        print_text("\n".join(sentences))
+    return max((item.code for item in reports), default=0)

@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from holdfast.workers.cli.options import Address, Data, Json, format_example, resolve_client_settings, run_async
+from holdfast.client.signing_keys import find_key, load_signer
+from holdfast.config.settings import Settings
+from holdfast.domain.approvals.signing import KEY_PREFIX, derive_key_id
+from holdfast.errors import BadInput
+from holdfast.util.text import escape_controls
+from holdfast.workers.audit.bundle.export import export_bundle as make
+from holdfast.workers.audit.bundle.verify import VerifyResult
+from holdfast.workers.audit.bundle.verify import verify_bundle as look
+from holdfast.workers.audit.read.replay import Departure, ReplayedRun
+from holdfast.workers.audit.read.replay import replay_runs as again
+from holdfast.workers.audit.render import timeline_text
+from holdfast.workers.audit.render.html import render_page
+from holdfast.workers.audit.source import AuditSubject, gather_from_server, open_subject
+from holdfast.workers.audit.timeline.build import build_timeline
+from holdfast.workers.audit.timeline.phrases import format_count
+from holdfast.workers.cli.open_client import run_async
+from holdfast.workers.cli.options import Address, Data, Json, format_example
+from holdfast.workers.cli.resolve_settings import resolve_client_settings
 from holdfast.workers.exit_codes import FAILED, OK
+from holdfast.workers.runtime import log_setup
+from holdfast.workers.terminal import render
 from holdfast.workers.terminal.output import print_answer, print_json, print_note, print_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from holdfast.config.settings import Settings
-    from holdfast.workers.audit.bundle.verify import VerifyResult
-    from holdfast.workers.audit.read.replay import Departure, ReplayedRun
-    from holdfast.workers.audit.source import AuditSubject
+from holdfast.workers.terminal.render import format_line
 
 audit = typer.Typer(
     help="What an agent did and who allowed it: show, export a bundle, verify and replay it without a server.",
@@ -57,38 +70,30 @@ def register_commands(app: typer.Typer) -> None:
 def show(
     named: SubjectName,
     html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write one self-contained page.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Results and diffs are not cut.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Do not cut results and diffs.")] = False,
     force: Force = False,
     json: Json = False,
     address: Address = None,
     data: Data = None,
 ) -> None:
-    """Tell what happened: prompts, calls, verdicts, who decided what and when, waits, runs, results, crashes."""
+    """Show what happened: prompts, calls, verdicts, decisions with their senders, waits, runs, results, crashes."""
 
     async def print_timeline() -> None:
-        from holdfast.workers.audit.source import open_subject
-        from holdfast.workers.audit.timeline.build import build_timeline
-
         file = _check_target(html, force) if html is not None else None
         with _show_progress() as tell:
             subject = await open_subject(named, _load_settings(data), address=address, tell=tell)
-            tell("telling what happened")
+            tell("building the timeline")
             timeline = await build_timeline(subject.gathered, subject.converter)
         if subject.findings:
-            forged = tuple(f"the bundle is not as it was made: {words}" for words in subject.findings)
+            forged = tuple(f"the bundle was modified: {words}" for words in subject.findings)
             timeline = timeline.model_copy(update={"notes": (*forged, *timeline.notes)})
         if file:
-            from holdfast.workers.audit.render.html import render_page
-
             _write_text(file, render_page(timeline))
         if json:
             print_json(timeline.model_dump(mode="json"))
         elif file:
             print_answer(json, f"Written: {file}")
         else:
-            from holdfast.workers.audit.render import timeline_text
-            from holdfast.workers.terminal import render
-
             render.build_console().print(timeline_text.render_timeline(timeline, uncut=every))
 
     run_async(print_timeline())
@@ -102,7 +107,7 @@ def show(
 )
 def export(
     named: Annotated[str, typer.Argument(metavar="TURN|SESSION", help="The turn's or session's id.")],
-    output: Annotated[str, typer.Option("-o", "--output", metavar="FILE", help="Where the bundle goes.")],
+    output: Annotated[str, typer.Option("-o", "--output", metavar="FILE", help="File of the bundle.")],
     sign: Annotated[
         str | None, typer.Option("--sign", metavar="NAME|FILE", help="Sign with a key of `holdfast keys`.")
     ] = None,
@@ -111,18 +116,12 @@ def export(
     address: Address = None,
     data: Data = None,
 ) -> None:
-    """Write a bundle: histories, payloads, outputs, definitions, rules, decisions; chained, and signed if you want.
+    """Write a bundle: histories, payloads, outputs, definitions, rules, decisions, in a hash chain, signed with --sign.
 
-    It holds in plain what the turn did. Keep it as you keep that.
+    It is not encrypted: protect it as you protect the data of the turn.
     """
 
     async def write_bundle() -> None:
-        from holdfast.client.signing_keys import load_signer
-        from holdfast.workers.audit.bundle.export import export_bundle as make
-        from holdfast.workers.audit.source import gather_from_server
-        from holdfast.workers.audit.timeline.phrases import format_count
-        from holdfast.workers.terminal.render import format_line
-
         file, settings = _check_target(output, force), _load_settings(data)
         signer = load_signer(sign, settings.approvers) if sign else None
         with _show_progress() as tell:
@@ -138,7 +137,7 @@ def export(
                 tell=tell,
             )
         for absent in made.absent:
-            print_note(format_line(f"Could not be had: {absent}.", LINE_LIMIT))
+            print_note(format_line(f"Missing: {absent}.", LINE_LIMIT))
         signed = f", signed by {signer.name}" if signer else ""
         held = f"{format_count(len(made.runs), 'run')}, {format_count(made.records, 'record')}{signed}"
         words = f"Written: {file}, {held}. Head {made.head}"
@@ -159,19 +158,22 @@ def verify(
     file: BundleFile,
     key: Annotated[
         str | None,
-        typer.Option("--key", metavar="KEY|NAME", help="Only this key may have signed: as text, or one of your own."),
+        typer.Option(
+            "--key",
+            metavar="KEY|NAME",
+            help="The only key that may have signed: a public key, or the name of one of yours.",
+        ),
     ] = None,
     head: Annotated[
-        str | None, typer.Option("--head", metavar="SHA256", help="The head, as it was noted when it was made.")
+        str | None, typer.Option("--head", metavar="SHA256", help="The head that `audit export` printed.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Say whether a bundle is as it was made, and exactly what is not. Needs no server.
+    """Check whether a bundle was modified, and list every modification. Needs no server.
 
-    The exit code is 0 when it is, 1 when something was changed, removed, added or moved, 2 when it is no bundle.
+    The exit code is 0 for an intact bundle, 1 when something was changed, removed, added or moved, 2 when the file is
+    not a bundle.
     """
-    from holdfast.workers.audit.bundle.verify import verify_bundle as look
-
     found = look(Path(file), key=_find_public_key(key) if key else None, head=head)
     if json:
         print_json(_verified_as_json(found))
@@ -182,15 +184,12 @@ def verify(
 
 @audit.command(epilog=format_example("holdfast audit replay hello.tar", "holdfast audit replay hello --json"))
 def replay(named: SubjectName, json: Json = False, address: Address = None, data: Data = None) -> None:
-    """Replay with today's code, and say where it would now take another path. A bundle needs no server.
+    """Replay with the installed version, and list where it would act differently. A bundle needs no server.
 
-    The exit code is 0 when it would not, and 1 when it would, or cannot be replayed.
+    The exit code is 1 when it would act differently somewhere, or cannot be replayed.
     """
 
     async def replay_subject() -> tuple[AuditSubject, list[ReplayedRun]]:
-        from holdfast.workers.audit.read.replay import replay_runs as again
-        from holdfast.workers.audit.source import open_subject
-
         with _show_progress() as tell:
             subject = await open_subject(named, _load_settings(data), address=address, tell=tell)
             tell("replaying")
@@ -216,31 +215,25 @@ def replay(named: SubjectName, json: Json = False, address: Address = None, data
 
 
 def _load_settings(data: Path | None) -> Settings:
-    from holdfast.workers.runtime import log_setup
-
     log_setup.silence_logging()
     return resolve_client_settings(data)
 
 
 def _check_target(name: str, force: bool) -> Path:
-    """Where to write; BadInput when there is something already that nobody said to overwrite."""
-    from holdfast.errors import BadInput
-
+    """The path to write to; BadInput when it exists and --force is not given, or cannot be written."""
     file = Path(name).expanduser()
     if not name.strip():
         raise BadInput("the file's name is empty")
     if os.path.lexists(file) and not force:
-        raise BadInput(f"there is a file {name!r} already: give another name, or --force")
+        raise BadInput(f"the file {name!r} exists: give another name, or --force")
     if not file.parent.is_dir() or file.is_dir():
         raise BadInput(
-            f"{name!r} cannot be written: {'it is a folder' if file.is_dir() else 'there is no such folder'}"
+            f"{name!r} cannot be written: {'it is a folder' if file.is_dir() else 'its folder does not exist'}"
         )
     return file
 
 
 def _write_text(file: Path, text: str) -> None:
-    from holdfast.errors import BadInput
-
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as opened:
@@ -250,11 +243,7 @@ def _write_text(file: Path, text: str) -> None:
 
 
 def _find_public_key(named: str) -> str:
-    """A public key, or that of one of our own by its name."""
-    from holdfast.client.signing_keys import find_key
-    from holdfast.domain.approvals.signing import KEY_PREFIX, derive_key_id
-    from holdfast.errors import BadInput
-
+    """The public key that is given as text, or by the name of a key of the user."""
     if not named.startswith(KEY_PREFIX):
         found = find_key(named).public
         assert found, "one that is found has a public half"
@@ -280,51 +269,44 @@ def _verified_as_json(found: VerifyResult) -> dict[str, object]:
 
 
 def _print_verified(found: VerifyResult, *, sure: bool) -> None:
-    from holdfast.domain.approvals.signing import derive_key_id
-    from holdfast.workers.audit.timeline.phrases import format_count
-    from holdfast.workers.terminal.render import format_line
-
     for finding in found.findings:
         print_text(format_line(finding, LINE_LIMIT))
     if not found.is_intact:
-        print_text(f"NOT as it was made: {format_count(len(found.findings), 'finding')}.")
+        print_text(f"Bundle was modified: {format_count(len(found.findings), 'finding')}.")
         return
     held = f"{format_count(len(found.manifest.runs), 'run')}, {format_count(found.records, 'record')}"
-    print_text(format_line(f"As it was made: {found.manifest.kind} {found.manifest.subject}, {held}.", LINE_LIMIT))
+    print_text(format_line(f"Bundle is intact: {found.manifest.kind} {found.manifest.subject}, {held}.", LINE_LIMIT))
     print_text(format_line(f"Head {found.head}"))
     if found.signature == "valid" and found.key:
         print_text(
             format_line(
-                f"Signed by key {derive_key_id(found.key)} ({found.key}), who calls themselves {found.name!r}.",
+                f"Signed by key {derive_key_id(found.key)} ({found.key}), named {found.name!r} by its owner.",
                 LINE_LIMIT,
             )
         )
     for absent in found.manifest.absent:
-        print_note(format_line(f"Was lacking when it was made: {absent}.", LINE_LIMIT))
+        print_note(format_line(f"Missing since the export: {absent}.", LINE_LIMIT))
     if found.signature == "none":
-        print_note("It is not signed: whoever could write the whole file anew could make another. Compare the head.")
+        print_note("It is not signed, so anyone can write another valid bundle. Compare the head (--head).")
     elif not sure:
-        print_note("Give --key to be sure whose key that is.")
+        print_note("To check who owns that key, give --key.")
 
 
 def _print_replayed(
     subject: AuditSubject, replayed: list[ReplayedRun], departures: list[Departure], lacking: list[str]
 ) -> None:
-    from holdfast.workers.audit.timeline.phrases import format_count
-    from holdfast.workers.terminal.render import format_line
-
     for finding in subject.findings:
-        print_note(format_line(f"The bundle is not as it was made: {finding}", LINE_LIMIT))
+        print_note(format_line(f"Bundle was modified: {finding}", LINE_LIMIT))
     for one in departures:
-        kind = "another path" if one.breaks else "the same path, and says otherwise"
+        kind = "acts differently" if one.breaks else "same actions, other values"
         print_text(format_line(f"{one.location}: {kind}: {one.what}", LINE_LIMIT))
     for words in lacking:
         print_text(format_line(f"cannot be replayed: {words}", LINE_LIMIT))
     events = sum(len(one.run.events) for one in replayed)
     broken = len({one.run.run for one in departures if one.breaks})
-    verdict = f"{broken:,} would take another path" if broken else "today’s code takes the same path"
+    verdict = f"{broken:,} would act differently" if broken else "the installed version acts the same"
     if lacking and not broken:
-        verdict = "what is missing keeps some of them from being replayed"
+        verdict = "some cannot be replayed, because something is missing"
     print_text(f"{format_count(len(replayed), 'run')} of {format_count(events, 'event')}: {verdict}.")
 
 
@@ -341,9 +323,7 @@ def _departure_as_json(one: Departure) -> dict[str, object]:
 
 @contextmanager
 def _show_progress() -> Iterator[Callable[[str], None]]:
-    """One line on a terminal's standard error, gone at the end."""
-    from holdfast.util.text import escape_controls
-
+    """A status line on standard error while the block runs, if that is a terminal."""
     shown = sys.stderr.isatty()
 
     def write_progress(text: str) -> None:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from holdfast.client.client import Holdfast
+from holdfast.client.session import Session
+from holdfast.domain.conversation.messages import ModelChoice
 from holdfast.domain.modes import Confirming, Mode
-from holdfast.workers.cli.options import (
-    Address,
-    Data,
-    format_example,
-    open_holdfast,
-    resolve_client_settings,
-    run_async,
-)
+from holdfast.domain.session.session_io import SessionInput
+from holdfast.domain.turn.turn_io import TurnInput
+from holdfast.errors import BadInput, TurnNotFound
+from holdfast.workers.cli.open_client import open_holdfast, run_async
+from holdfast.workers.cli.options import Address, Data, format_example
+from holdfast.workers.cli.resolve_settings import resolve_client_settings
 from holdfast.workers.cli.turn_options import (
     Confirm,
     Fallbacks,
@@ -34,17 +35,15 @@ from holdfast.workers.cli.turn_options import (
     check_new_session,
     read_model_options,
 )
+from holdfast.workers.lookup.sessions import build_session, get_newest_open, session_exists
+from holdfast.workers.terminal import render
+from holdfast.workers.terminal.chat.chat import Chat
 from holdfast.workers.terminal.output import is_interactive
 
-if TYPE_CHECKING:
-    from holdfast.client.client import Holdfast
-    from holdfast.client.session import Session
-    from holdfast.domain.conversation.messages import ModelChoice
-
-SessionId = Annotated[str | None, typer.Option("--session", metavar="ID", help="The session; else a new one is made.")]
-Resume = Annotated[
-    bool, typer.Option("--resume", help="Go on with the session given by --session, or with the newest that is open.")
+SessionId = Annotated[
+    str | None, typer.Option("--session", metavar="ID", help="Id of the session; default: a new session.")
 ]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the session of --session, or the newest open one.")]
 
 
 def register_commands(app: typer.Typer) -> None:
@@ -83,10 +82,8 @@ def chat(
     goes on without you. --model and --mode change the next turns of an existing session; its tools, its limits and its
     schedule stay as they are.
     """
-    from holdfast.errors import BadInput
-
     if not is_interactive():
-        raise BadInput("a conversation needs a terminal: to ask one question, use `holdfast run`")
+        raise BadInput("a chat needs a terminal: to ask one question, use `holdfast run`")
     if "-" in (script, instructions):
         raise BadInput("standard input is what you type: give a file")
     chosen = read_model_options(model, fallback, script, instructions)
@@ -96,11 +93,6 @@ def chat(
     turn |= {"confirm": confirm, **build_tool_options(tool)}
 
     async def run_chat() -> int:
-        from holdfast.domain.session.session_io import SessionInput
-        from holdfast.domain.turn.turn_io import TurnInput
-        from holdfast.workers.terminal import render
-        from holdfast.workers.terminal.chat.chat import Chat
-
         holdfast = await open_holdfast(data, address)
         found, there = await _open_session(holdfast, session, resume)
         start: SessionInput | None = None
@@ -122,10 +114,7 @@ def chat(
 
 
 async def _open_session(holdfast: Holdfast, session_id: str | None, resume: bool) -> tuple[Session, bool]:
-    """The session that is meant, and whether it is there."""
-    from holdfast.errors import TurnNotFound
-    from holdfast.workers.lookup.sessions import build_session, get_newest_open, session_exists
-
+    """The session, and whether it exists."""
     if session_id is None:
         return (await get_newest_open(holdfast), True) if resume else (build_session(holdfast, None), False)
     found = build_session(holdfast, session_id)
@@ -136,6 +125,6 @@ async def _open_session(holdfast: Holdfast, session_id: str | None, resume: bool
 
 
 async def _configure_session(session: Session, model: ModelChoice | None, mode: Mode | None) -> None:
-    """What was said of a session that is there counts from its next turn on."""
+    """Set the model and the mode of an existing session from its next turn on."""
     if model or mode:
         await session.configure(model=model, mode=mode)

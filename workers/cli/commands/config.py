@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
-from holdfast.workers.cli.options import Data, Json, Workspace, apply_options, chosen_config, format_example
+from holdfast.activities.hooks.load_hooks import find_misspelt_tools
+from holdfast.config import trust as records
+from holdfast.config.named_files import find_named_files
+from holdfast.config.schema import Configuration, parse_configuration
+from holdfast.config.settings import Settings, combine_settings
+from holdfast.config.toml_document import Document, FileProblem, read_content
+from holdfast.config.trust import (
+    FILE_NAME,
+    SettingsSource,
+    explain_untrusted,
+    find_settings_file,
+    is_trusted,
+    resolve_file,
+)
+from holdfast.errors import BadInput
+from holdfast.workers.cli.options import Data, Json, Workspace, chosen_config, format_example
+from holdfast.workers.cli.resolve_settings import apply_options
 from holdfast.workers.exit_codes import FAILED, OK, USAGE
 from holdfast.workers.terminal.output import (
     escape_line,
@@ -19,14 +37,7 @@ from holdfast.workers.terminal.output import (
     print_table,
     print_text,
 )
-
-if TYPE_CHECKING:
-    from rich.text import Text
-
-    from holdfast.config.schema import Configuration
-    from holdfast.config.settings import Settings
-    from holdfast.config.toml_document import Document, Problem
-    from holdfast.config.trust import SettingsSource
+from holdfast.workers.terminal.settings_text import list_effective, outline_settings
 
 NO_FILE = "No settings file: the environment and the defaults are used."
 config = typer.Typer(
@@ -35,8 +46,8 @@ config = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-File = Annotated[str | None, typer.Argument(metavar="FILE", help="The file; else the one that would be used.")]
-FileHere = Annotated[str | None, typer.Argument(metavar="FILE", help="The file; else ./holdfast.toml.")]
+File = Annotated[str | None, typer.Argument(metavar="FILE", help="Settings file; default: the one that is used.")]
+FileHere = Annotated[str | None, typer.Argument(metavar="FILE", help="Settings file; default: ./holdfast.toml.")]
 
 
 def register_commands(app: typer.Typer) -> None:
@@ -46,10 +57,7 @@ def register_commands(app: typer.Typer) -> None:
 
 @config.command(epilog=format_example("holdfast config check", "holdfast config check ~/project/holdfast.toml --json"))
 def check(file: File = None, json: Json = False) -> None:
-    """Check the settings file: every problem, with its line."""
-    from holdfast.config.schema import parse_configuration
-    from holdfast.config.toml_document import read_content
-
+    """Check the settings file: list every problem with its line."""
     source = _find_source(file)
     document = parse_configuration(read_content(source.file)) if source else None
     warnings = _find_warnings(document) if document else []
@@ -72,11 +80,6 @@ def check(file: File = None, json: Json = False) -> None:
 @config.command(epilog=format_example("holdfast config show", "holdfast config show --json | jq .settings.workspace"))
 def show(json: Json = False, data: Data = None, workspace: Workspace = None) -> None:
     """Show the settings in effect, and where each comes from: option, environment, file or default."""
-    from holdfast.config.schema import parse_configuration
-    from holdfast.config.settings import Settings, combine_settings
-    from holdfast.config.toml_document import read_content
-    from holdfast.workers.terminal.settings_text import list_effective
-
     source = _find_source(None)
     usual = Settings()
     if source:
@@ -95,10 +98,7 @@ def show(json: Json = False, data: Data = None, workspace: Workspace = None) -> 
 
 @config.command(epilog=format_example("holdfast config path"))
 def path(json: Json = False) -> None:
-    """Print the path of the settings file that is used; nothing when there is none."""
-    from holdfast.config.toml_document import read_content
-    from holdfast.config.trust import is_trusted
-
+    """Print the path of the settings file that is used; nothing if there is none."""
     source = _find_source(None)
     if json:
         counts = source is not None and (source.origin != "folder" or is_trusted(read_content(source.file)))
@@ -113,20 +113,14 @@ def path(json: Json = False) -> None:
 @config.command(epilog=format_example("holdfast config trust", "holdfast config trust ~/project/holdfast.toml --yes"))
 def trust(
     file: FileHere = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask: for scripts.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     json: Json = False,
 ) -> None:
-    """Let a settings file count where it is found, as it is now.
+    """Trust a settings file in the current folder, with its present content.
 
-    Shows what it runs and sets, and asks. A file in the current folder may be anybody's work, a model's too; it counts
-    only with exactly the content that was trusted, and so do the policy files, scripts and modules that it names.
+    Shows what the file runs and sets, and asks. Anybody, a model too, may have written a file in the current folder: it
+    is used only with exactly the content that was trusted, and so are the policy files, scripts and modules it names.
     """
-    from holdfast.config import trust as records
-    from holdfast.config.named_files import find_named_files
-    from holdfast.config.schema import parse_configuration
-    from holdfast.config.toml_document import read_content
-    from holdfast.errors import BadInput
-
     document = parse_configuration(read_content(_locate_file(file)))
     found = document.get_value()
     if not json:
@@ -135,7 +129,7 @@ def trust(
         named = [("trusted with it" if digest else "missing", escape_line(file)) for file, digest in files]
         _print_outline(found, named)
     if not yes and (json or not is_interactive()):
-        raise BadInput("nobody is there to ask: look at the file, then say --yes")
+        raise BadInput("there is no terminal to ask on: read the file, then give --yes")
     if not yes and not typer.confirm("Trust it?"):
         print_note("Not trusted.")
         raise typer.Exit(FAILED)
@@ -145,18 +139,14 @@ def trust(
 
 @config.command(epilog=format_example("holdfast config distrust"))
 def distrust(file: FileHere = None, json: Json = False) -> None:
-    """Let a settings file no longer count where it is found."""
-    from holdfast.config import trust as records
-
+    """Trust a settings file in the current folder no longer."""
     known = _locate_file(file)
     removed = records.distrust_file(known)
     _print_trust(json, known, False, f"{escape_line(known)}: {'no longer' if removed else 'was not'} trusted.")
 
 
 def _find_source(file: str | None) -> SettingsSource | None:
-    """The file that is meant: named here, before the command, or found."""
-    from holdfast.config.trust import find_settings_file
-
+    """The settings file: the argument, else the one of --config, else the one that is found."""
     choice = chosen_config()
     if choice.none and not file:
         return None
@@ -164,8 +154,6 @@ def _find_source(file: str | None) -> SettingsSource | None:
 
 
 def _locate_file(file: str | None) -> Path:
-    from holdfast.config.trust import FILE_NAME, resolve_file
-
     return resolve_file(_parse_path(file) if file is not None else chosen_config().file or Path(FILE_NAME))
 
 
@@ -175,22 +163,17 @@ def _parse_path(file: str) -> Path:
     return Path(file)
 
 
-def _find_warnings(document: Document[Configuration]) -> list[Problem]:
-    """What is allowed, and probably not meant: hooks for tools that there may not be."""
-    from holdfast.activities.hooks.load_hooks import find_misspelt_tools
-    from holdfast.config.toml_document import Problem
-
+def _find_warnings(document: Document[Configuration]) -> list[FileProblem]:
+    """Find valid settings that are probably mistakes: hooks for tools whose names are almost those of others."""
     return [
-        Problem(document.find_line("hooks", place, "tools"), f"hooks.{place + 1}.tools", why)
+        FileProblem(document.find_line("hooks", place, "tools"), f"hooks.{place + 1}.tools", why)
         for place, hook in enumerate(document.value.hooks if document.value else ())
         for why in find_misspelt_tools(hook.tools)
     ]
 
 
 def _warn_untrusted(source: SettingsSource, document: Document[Configuration]) -> bool:
-    """A file that was found and is not trusted is said to be so, beside the answer."""
-    from holdfast.config.trust import explain_untrusted, is_trusted
-
+    """Print a note if the file was found and is not trusted; whether that is so."""
     if source.origin != "folder" or document.content.problem or is_trusted(document.content):
         return False
     print_note(f"{escape_line(source.file)} {explain_untrusted(document.content)}")
@@ -198,10 +181,6 @@ def _warn_untrusted(source: SettingsSource, document: Document[Configuration]) -
 
 
 def _print_outline(found: Configuration, more: Iterable[tuple[str, str]] = ()) -> None:
-    from rich.text import Text
-
-    from holdfast.workers.terminal.settings_text import outline_settings
-
     print_table((), [(Text(f"  {word}"), Text(text)) for word, text in (*outline_settings(found), *more)])
 
 
@@ -210,11 +189,7 @@ def _describe_origin(settings: Settings, name: str, origin: str) -> str:
 
 
 def _render_value(value: Any) -> Text:
-    """A value in one line, with every character of it."""
-    import json
-
-    from rich.text import Text
-
+    """A value in one line, uncut."""
     return Text(escape_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)))
 
 

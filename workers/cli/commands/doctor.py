@@ -1,30 +1,25 @@
-"""`holdfast doctor`: everything that a worker stands on, looked at; and what to do about what is not well."""
+"""`holdfast doctor`: checks of everything that a worker depends on, each with what to do about a problem."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from holdfast.workers.cli.options import (
-    Address,
-    Data,
-    Json,
-    Workspace,
-    apply_options,
-    format_example,
-    resolve_settings,
-    run_async,
-)
+from holdfast.config.settings import Settings
+from holdfast.errors import BadInput
+from holdfast.util.findings import ok, problem
+from holdfast.workers.cli.open_client import run_async
+from holdfast.workers.cli.options import Address, Data, Json, Workspace, format_example
+from holdfast.workers.cli.resolve_settings import apply_options, resolve_settings
+from holdfast.workers.doctor.report_text import print_reports
+from holdfast.workers.doctor.run_checks import Report, count_findings, reports_as_json, run_checks
 from holdfast.workers.exit_codes import FAILED, OK, UNREACHABLE
+from holdfast.workers.runtime import log_setup
 from holdfast.workers.terminal.output import print_json
 
-if TYPE_CHECKING:
-    from holdfast.config.settings import Settings
-    from holdfast.workers.doctor.run_checks import Report
-
-Offline = Annotated[bool, typer.Option("--offline", help="Look at this machine alone, and ask no server.")]
+Offline = Annotated[bool, typer.Option("--offline", help="Check this machine only, and connect to no server.")]
 
 
 def register_commands(app: typer.Typer) -> None:
@@ -41,16 +36,13 @@ def doctor(
     workspace: Workspace = None,
     json: Json = False,
 ) -> None:
-    """Look at everything that workers stand on here, and say what is not well and what to do about it.
+    """Check everything that workers here depend on, and say what to do about each problem.
 
-    The server, its namespace, search attributes and clock, workers and their versions, what waits; and on this machine
-    the disk, the ledger, the sandbox, tools, rules, MCP servers and keys. It changes nothing and tells no secret.
-    The exit code is 0 without problems (there may be warnings), 1 with some, 3 when the server cannot be reached.
+    The server, its namespace, search attributes and clock, workers and their versions, calls that wait for a worker;
+    and on this machine the disk, the ledger, the sandbox, tools, rules, MCP servers and keys. It changes nothing and
+    prints no secret. The exit code is 0 without problems (there may be warnings), 1 with problems, 3 when the server
+    cannot be reached.
     """
-    from holdfast.workers.doctor.report_text import print_reports
-    from holdfast.workers.doctor.run_checks import count_findings, reports_as_json, run_checks
-    from holdfast.workers.runtime import log_setup
-
     log_setup.silence_logging()
     settings, about = _load_settings(data, workspace)
     reports = (about, *run_async(run_checks(settings, offline=offline, address=address)))
@@ -64,16 +56,15 @@ def doctor(
 
 
 def _load_settings(data: Path | None, workspace: Path | None) -> tuple[Settings, Report]:
-    """The settings, or those without a file when that cannot be gone by; and what there is to say of it."""
-    from holdfast.config.settings import Settings
-    from holdfast.errors import BadInput
-    from holdfast.util.findings import ok, problem
-    from holdfast.workers.doctor.run_checks import Report
-
+    """The settings, without the file when it is invalid; and a report about the file."""
     try:
         settings = resolve_settings(data, workspace)
     except BadInput as error:
-        found = problem(f"{error}; the rest is looked at without it", "correct it; `holdfast config check` tells more")
+        found = problem(
+            f"{error}; the other checks ignore it", "correct it; `holdfast config check` lists every problem"
+        )
         return apply_options(Settings(), data, workspace), Report("settings", (found,))
-    where = f"{settings.file} is read" if settings.file else "no settings file: the environment and the defaults count"
+    where = (
+        f"{settings.file} is read" if settings.file else "no settings file: the environment and the defaults are used"
+    )
     return settings, Report("settings", (ok(where),))

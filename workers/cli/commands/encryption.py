@@ -1,21 +1,25 @@
-"""`holdfast encryption …`: make a key, say which keys there are, and which of them the histories still need."""
+"""`holdfast encryption …`: create a key, check the keys, and count the payloads that each has encrypted."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import typer
 
-from holdfast.workers.cli.options import Address, Data, Json, format_example, resolve_settings, run_async
+from holdfast.payloads import keyring
+from holdfast.payloads.keyring import KeyFound, check_keys
+from holdfast.workers.cli.open_client import run_async
+from holdfast.workers.cli.options import Address, Data, Json, format_example
+from holdfast.workers.cli.resolve_settings import resolve_settings
 from holdfast.workers.exit_codes import FAILED
+from holdfast.workers.runtime import log_setup
+from holdfast.workers.runtime.connect import connect
+from holdfast.workers.storage.referenced import NamespaceUsage, read_namespaces
 from holdfast.workers.terminal.output import escape_line, print_json, print_note, print_table, print_text
 
-if TYPE_CHECKING:
-    from holdfast.payloads.keyring import KeyFound
-    from holdfast.workers.storage.referenced import NamespaceUsage
-
 encryption = typer.Typer(
-    help="Keys that payloads are encrypted with: new-key, check, usage.",
+    help="Keys that encrypt payloads: new-key, check, usage.",
     epilog=format_example("holdfast encryption new-key", "holdfast encryption check"),
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -35,13 +39,11 @@ def register_commands(app: typer.Typer) -> None:
     ),
 )
 def new_key(json: Json = False) -> None:
-    """Print a new key: 32 random bytes, as base64. It is kept nowhere.
+    """Print a new key: 32 random bytes as base64. It is not stored.
 
-    It is for a variable, a private file or a secret store, which [encryption] of the settings then names. Whoever
-    has it can read what it encrypts; who loses it cannot.
+    Store it in a variable, a private file or a secret store, and name that in [encryption] of the settings. Whoever has
+    the key can read what it encrypts; without it nobody can.
     """
-    from holdfast.payloads import keyring
-
     made = keyring.generate_key()
     if json:
         print_json({"key": made})
@@ -51,12 +53,10 @@ def new_key(json: Json = False) -> None:
 
 @encryption.command(epilog=format_example("holdfast encryption check", "holdfast encryption check --json | jq .writes"))
 def check(json: Json = False, data: Data = None) -> None:
-    """Say which keys can be had here, and which one is written with. No key is shown.
+    """Check which keys can be loaded here, and which one encrypts. No key is shown.
 
-    The exit code is 1 when one of them cannot be had: then no worker starts, and no client.
+    The exit code is 1 when one of them cannot be loaded: then no worker and no client starts.
     """
-    from holdfast.payloads.keyring import check_keys
-
     settings = resolve_settings(data)
     found = check_keys(settings)
     writes = found[0].id if found else None
@@ -71,32 +71,32 @@ def check(json: Json = False, data: Data = None) -> None:
 
 def _print_keys(found: list[KeyFound], plain: str) -> None:
     if not found:
-        print_text("Nothing is encrypted: the settings have no [[encryption.keys]].")
+        print_text("Payloads are not encrypted: the settings have no [[encryption.keys]].")
         return
-    uses = ["written and read with", *["read with"] * (len(found) - 1)]
+    uses = ["encrypts and decrypts", *["decrypts"] * (len(found) - 1)]
     rows = [
-        (one.id, "cannot be had" if one.problem else use, escape_line(one.origin))
+        (one.id, "missing" if one.problem else use, escape_line(one.origin))
         for one, use in zip(found, uses, strict=True)
     ]
     print_table(("key", "use", "from"), rows)
-    print_text(f"What is not encrypted is {'accepted' if plain == 'accept' else 'refused'}.")
+    print_text(f"Unencrypted payloads are {'accepted' if plain == 'accept' else 'refused'}.")
     for one in found:
         if one.problem:
             print_note(f"holdfast: {escape_line(one.problem)}")
 
 
 def _key_as_json(one: KeyFound) -> dict[str, Any]:
-    told = {"id": one.id, "from": one.origin, "ok": one.problem is None}
-    return {**told, "problem": one.problem} if one.problem else told
+    body = {"id": one.id, "from": one.origin, "ok": one.problem is None}
+    return {**body, "problem": one.problem} if one.problem else body
 
 
 @encryption.command(epilog=format_example("holdfast encryption usage", "holdfast encryption usage --json | jq .keys"))
 def usage(address: Address = None, data: Data = None, json: Json = False) -> None:
-    """Count what each key has encrypted in all that the server has, and what is not encrypted.
+    """Count the payloads on the server that each key has encrypted, and those that are not encrypted.
 
-    A key can go when nothing is left that it encrypted; and only when nothing that still runs holds anything in the
-    clear can that be refused (`plain = "refuse"`). Reads every history: it may take a while. The exit code is 1 when
-    something cannot be read, for then a key is missing already.
+    A key may be removed when it has encrypted none of them. `plain = "refuse"` may be set when no running workflow has
+    unencrypted payloads. Reads every history, so it may take a while. The exit code is 1 when a payload cannot be read:
+    then a key is missing already.
     """
     reached = run_async(_read_namespace(address, data, quiet=json))
     if json:
@@ -115,12 +115,6 @@ def usage(address: Address = None, data: Data = None, json: Json = False) -> Non
 
 
 async def _read_namespace(address: str | None, data: Any, *, quiet: bool) -> NamespaceUsage:
-    from dataclasses import replace
-
-    from holdfast.workers.runtime import log_setup
-    from holdfast.workers.runtime.connect import connect
-    from holdfast.workers.storage.referenced import read_namespaces
-
     log_setup.silence_logging()
     settings = resolve_settings(data)
     lenient = settings.encryption.model_copy(update={"plain": "accept"})
@@ -129,13 +123,13 @@ async def _read_namespace(address: str | None, data: Any, *, quiet: bool) -> Nam
 
 
 def print_progress(runs: int, *, quiet: bool) -> None:
-    """Now and then, that it goes on."""
+    """Print the progress every 200 runs."""
     if runs % 200 == 0 and not quiet:
         print_note(f"{runs:,} runs read …")
 
 
 def _print_usage(reached: NamespaceUsage) -> None:
-    print_text(f"{reached.runs:,} runs of workflows.")
+    print_text(f"Read {reached.runs:,} workflow runs.")
     rows = [
         (
             "(not encrypted)" if name is None else escape_line(name),
@@ -148,7 +142,7 @@ def _print_usage(reached: NamespaceUsage) -> None:
     for trouble in reached.troubles[:20]:
         print_note(f"holdfast: {escape_line(trouble)}")
     if len(reached.troubles) > 20:
-        print_note(f"holdfast: and {len(reached.troubles) - 20:,} more; --json tells all")
+        print_note(f"holdfast: and {len(reached.troubles) - 20:,} more (--json lists all)")
 
 
 def _counts_as_json(counted: Any) -> dict[str, int]:

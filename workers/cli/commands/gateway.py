@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from pydantic import ValidationError
 
-from holdfast.workers.cli.options import Address, Data, Json, find_signer, format_example, resolve_settings, run_async
+from holdfast.client.client import Holdfast
+from holdfast.client.signing_keys import Signer
+from holdfast.config.schema import GatewaySettings
+from holdfast.config.settings import Settings
+from holdfast.errors import BadInput
+from holdfast.workers.cli.open_client import find_signer, run_async
+from holdfast.workers.cli.options import Address, Data, Json, format_example
+from holdfast.workers.cli.resolve_settings import resolve_settings
+from holdfast.workers.gateway.auth import is_loopback
+from holdfast.workers.gateway.serve import open_listener, run_gateway
+from holdfast.workers.gateway.tokens import TokenFile
+from holdfast.workers.runtime import log_setup
+from holdfast.workers.runtime.connect import connect
+from holdfast.workers.runtime.worker import leave_with_parent
 from holdfast.workers.terminal.output import print_json, print_note, print_text
-
-if TYPE_CHECKING:
-    from holdfast.client.signing_keys import Signer
-    from holdfast.config.settings import Settings
 
 
 def register_commands(app: typer.Typer) -> None:
@@ -25,11 +35,11 @@ def gateway(
     address: Address = None,
     data: Data = None,
     host: Annotated[
-        str | None, typer.Option(metavar="HOST", help="Where to listen; else the settings, else 127.0.0.1.")
+        str | None, typer.Option(metavar="HOST", help="Host to listen on; default: the settings, else 127.0.0.1.")
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(help="Its port, 0 for any; else the settings, else 8234 or a free one.", min=0, max=65535),
+        typer.Option(help="Port, 0 for any; default: the settings, else 8234 or a free one.", min=0, max=65535),
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log every request, and tracebacks.")] = False,
     json: Json = False,
@@ -37,15 +47,9 @@ def gateway(
 ) -> None:
     """Serve the inbox over HTTP, to those who have a token.
 
-    `holdfast up` starts one by itself. Prints a line beginning with "gateway ready" once it listens. It speaks plain
-    HTTP: what is to be reached from elsewhere belongs behind something that speaks TLS. `holdfast tokens` makes tokens.
+    `holdfast up` starts it too. Prints a line that begins with "gateway ready" once it listens. It serves plain HTTP:
+    put a proxy with TLS before it if other machines are to reach it. `holdfast tokens` creates tokens.
     """
-    from holdfast.client.client import Holdfast
-    from holdfast.workers.gateway.serve import open_listener, run_gateway
-    from holdfast.workers.runtime import log_setup
-    from holdfast.workers.runtime.connect import connect
-    from holdfast.workers.runtime.worker import leave_with_parent
-
     settings = resolve_settings(data)
     log_setup.configure_logging(settings.telemetry, verbose=verbose)
     parent = os.getppid() if embedded else None
@@ -73,12 +77,7 @@ def gateway(
 
 
 def _check_host(host: str) -> str:
-    """A host as the settings file may name it."""
-    from pydantic import ValidationError
-
-    from holdfast.config.schema import GatewaySettings
-    from holdfast.errors import BadInput
-
+    """The host if it is valid; BadInput otherwise."""
     try:
         return GatewaySettings(host=host).host
     except ValidationError:
@@ -86,33 +85,28 @@ def _check_host(host: str) -> str:
 
 
 def _find_signer(settings: Settings) -> Signer | None:
-    """Who signs in the name of the tokens: as for any command, if that key vouches for others."""
+    """The key that signs the decisions of tokens: the one of any command, if that key vouches for others."""
     signer = find_signer(settings)
     if signer is None or signer.vouches:
         return signer
     print_note(
-        f"The gateway does not sign with the key of {signer.name!r}: it does not vouch for others "
-        "(docs/how-to/approvers.md)."
+        f"The gateway does not sign: the key of {signer.name!r} may not vouch for others (docs/how-to/approvers.md)."
     )
     return None
 
 
 def _print_notes(settings: Settings, host: str, signer: Signer | None, *, alone: bool) -> None:
-    """What whoever starts it should know; `holdfast up` tells of tokens itself."""
-    from holdfast.errors import BadInput
-    from holdfast.workers.gateway.auth import is_loopback
-    from holdfast.workers.gateway.tokens import TokenFile
-
+    """Print what whoever starts it should know; `holdfast up` prints the note about tokens itself."""
     if not is_loopback(host):
         print_note(
-            f"It listens on {host}, in plain HTTP: tokens can be read on the way. Put something with TLS before it."
+            f"It listens on {host} in plain HTTP, so tokens can be read on the network: put a proxy with TLS before it."
         )
     if signer is None and any(approver.key for approver in settings.approvers):
         print_note(
-            "Only signed decisions count here, and the gateway has no key that vouches: what it sends is refused."
+            "Decisions must be signed here, and the gateway has no key that may vouch: its decisions are refused."
         )
     try:
         if not TokenFile(settings.tokens_file).read_all() and alone:
-            print_note("Nobody has a token yet: make one with `holdfast tokens create NAME`.")
+            print_note("There is no token yet: create one with `holdfast tokens create NAME`.")
     except BadInput as error:
-        print_note(f"It stays closed: {error}.")
+        print_note(f"No request is accepted: {error}.")

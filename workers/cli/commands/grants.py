@@ -1,37 +1,36 @@
-"""`holdfast grants`: the answers that stand, in running turns and kept for good; and taking them back."""
+"""`holdfast grants`: the grants of running turns and the saved ones: listed, revoked, shared."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
 import typer
 
-from holdfast.workers.cli.options import (
-    Address,
-    Data,
-    Json,
-    format_example,
-    open_holdfast,
-    resolve_client_settings,
-    run_async,
-)
+from holdfast.activities.ledger.ledger import LedgerUnavailable
+from holdfast.activities.policy.saved_grants import SavedGrants
+from holdfast.client.client import Holdfast
+from holdfast.config.settings import Settings
+from holdfast.errors import BadInput, NoWorker, Refused, ServerUnavailable, TurnNotFound
+from holdfast.util.text import strip_controls
+from holdfast.workers.cli.open_client import open_holdfast, run_async
+from holdfast.workers.cli.options import Address, Data, Json, format_example
+from holdfast.workers.cli.resolve_settings import resolve_client_settings
 from holdfast.workers.exit_codes import FAILED, UNREACHABLE
+from holdfast.workers.lookup import grants as granted
+from holdfast.workers.lookup.grants import RunningGrants, fetch_running_grants, parse_address
+from holdfast.workers.terminal import grant_text, render
+from holdfast.workers.terminal.grant_store import SavedGrantList, open_grant_store
 from holdfast.workers.terminal.output import print_json, print_note, print_text
 
-if TYPE_CHECKING:
-    from holdfast.client.client import Holdfast
-    from holdfast.config.settings import Settings
-    from holdfast.workers.lookup.grants import RunningGrants
-    from holdfast.workers.terminal.grant_store import SavedGrantList
-
 grants = typer.Typer(
-    help="Answers that stand: `holdfast approve --always` leaves them, `deny --remember` too.",
+    help="Grants: list, revoke, share. `holdfast approve --always` and `deny --remember` give them.",
     epilog=format_example(
         "holdfast grants", "holdfast grants --turn deploy-7 --json", "holdfast grants revoke deploy-7/g1"
     ),
     rich_markup_mode=None,
 )
-OfTurn = Annotated[str | None, typer.Option("--turn", metavar="TURN", help="Only those of this turn.")]
+OfTurn = Annotated[str | None, typer.Option("--turn", metavar="TURN", help="Only grants of this turn.")]
 
 
 def register_commands(app: typer.Typer) -> None:
@@ -43,19 +42,16 @@ def register_commands(app: typer.Typer) -> None:
 def list_by_default(
     context: typer.Context, turn: OfTurn = None, json: Json = False, address: Address = None, data: Data = None
 ) -> None:
-    """Answers that stand: `holdfast approve --always` leaves them, `deny --remember` too."""
+    """Grants: list, revoke, share. `holdfast approve --always` and `deny --remember` give them."""
     if context.invoked_subcommand is None:
         list_grants(turn, json, address, data)
 
 
 @grants.command("list", epilog=format_example("holdfast grants list --json"))
 def list_grants(turn: OfTurn = None, json: Json = False, address: Address = None, data: Data = None) -> None:
-    """List them: those of running turns, then those that are kept for good."""
+    """List the grants of running turns, then the saved ones."""
 
     async def print_grants() -> int:
-        from holdfast.errors import ServerUnavailable
-        from holdfast.workers.terminal.grant_store import SavedGrantList
-
         settings = resolve_client_settings(data)
         saved = await _load_saved(settings) if turn is None else SavedGrantList()
         try:
@@ -63,7 +59,7 @@ def list_grants(turn: OfTurn = None, json: Json = False, address: Address = None
         except ServerUnavailable as error:
             if saved == SavedGrantList():
                 raise
-            print_note(f"holdfast: {error}; what is kept for good needs none:")
+            print_note(f"holdfast: {error}; saved grants need no server:")
             found = None
         _print_grants(found, saved, settings, json)
         return UNREACHABLE if found is None or found.unanswered else FAILED if saved.problems else 0
@@ -73,35 +69,32 @@ def list_grants(turn: OfTurn = None, json: Json = False, address: Address = None
 
 @grants.command(epilog=format_example("holdfast grants revoke deploy-7/g1", "holdfast grants revoke granted-1a2b3c4d"))
 def revoke(
-    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="As `holdfast grants` lists them.")],
-    by: Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who revokes; else you at this host.")] = None,
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of grants, as `holdfast grants` lists them.")],
+    by: Annotated[
+        str | None, typer.Option("--by", metavar="NAME", help="Name to record; default: login name and host.")
+    ] = None,
     json: Json = False,
     address: Address = None,
     data: Data = None,
 ) -> None:
-    """Take answers back. What was let through by one and has not begun is judged again."""
+    """Revoke grants. Calls that a grant has allowed and that have not started are judged again."""
 
     async def revoke_all() -> int:
-        from holdfast.activities.ledger.ledger import LedgerUnavailable
-        from holdfast.errors import BadInput, NoWorker, Refused, TurnNotFound
-        from holdfast.util.text import strip_controls
-        from holdfast.workers.lookup.grants import parse_address
-
         settings = resolve_client_settings(data)
         holdfast = await open_holdfast(data, address) if any(map(parse_address, ids)) else None
-        told: list[dict[str, Any]] = []
+        results: list[dict[str, Any]] = []
         code = 0
         for name in dict.fromkeys(ids):
             try:
                 covers = await _revoke_grant(holdfast, name, by, settings)
-                told.append({"id": name, "revoked": True, "covers": covers})
+                results.append({"id": name, "revoked": True, "covers": covers})
             except (Refused, TurnNotFound, BadInput, NoWorker, LedgerUnavailable) as error:
-                told.append({"id": name, "revoked": False, "error": str(error)})
+                results.append({"id": name, "revoked": False, "error": str(error)})
                 print_note(f"holdfast: {strip_controls(str(error))}")
                 code = max(code, UNREACHABLE if isinstance(error, NoWorker | LedgerUnavailable) else FAILED)
         if json:
-            print_json({"grants": told})
-        elif lines := [strip_controls(f"{item['id']}: revoked ({item['covers']})") for item in told if item["revoked"]]:
+            print_json({"grants": results})
+        elif lines := [strip_controls(f"{one['id']}: revoked ({one['covers']})") for one in results if one["revoked"]]:
             print_text("\n".join(lines))
         return code
 
@@ -110,14 +103,12 @@ def revoke(
 
 @grants.command(epilog=format_example("holdfast grants share"))
 def share(json: Json = False, data: Data = None) -> None:
-    """Move the answers that this host's data folder keeps into the shared ledger, where they count on every host.
+    """Move the saved grants of this host's data folder to the shared ledger, where every host uses them.
 
-    Those that are there already are encrypted anew with the key that is written with, if there are keys.
+    Grants that are in the ledger already are encrypted again with the current key, if there are keys.
     """
 
     async def share_all() -> list[str]:
-        from holdfast.workers.terminal.grant_store import open_grant_store
-
         async with open_grant_store(resolve_client_settings(data)) as keeper:
             return await keeper.share_grants()
 
@@ -126,15 +117,12 @@ def share(json: Json = False, data: Data = None) -> None:
         print_json({"shared": moved})
     else:
         print_text(
-            "\n".join(f"{name}: counts on every host that shares the ledger" for name in moved) or "Nothing to move."
+            "\n".join(f"{name}: shared with every host that uses the ledger" for name in moved) or "Nothing to move."
         )
 
 
 async def _revoke_grant(holdfast: Holdfast | None, name: str, by: str | None, settings: Settings) -> str:
-    """Take one answer back; what it covered."""
-    from holdfast.workers.lookup import grants as granted
-    from holdfast.workers.terminal.grant_store import open_grant_store
-
+    """Revoke one grant; what it covered."""
     found = granted.parse_address(name)
     if found is None or holdfast is None:
         async with open_grant_store(settings) as keeper:
@@ -144,8 +132,6 @@ async def _revoke_grant(holdfast: Holdfast | None, name: str, by: str | None, se
 
 
 async def _find_grants(holdfast: Holdfast, turn: str | None) -> RunningGrants:
-    from holdfast.workers.lookup.grants import RunningGrants, fetch_running_grants
-
     return (
         RunningGrants({turn: await holdfast.get_turn(turn).fetch_grants()})
         if turn
@@ -154,11 +140,7 @@ async def _find_grants(holdfast: Holdfast, turn: str | None) -> RunningGrants:
 
 
 async def _load_saved(settings: Settings) -> SavedGrantList:
-    """The kept answers, and why not all of them count."""
-    from holdfast.activities.policy.saved_grants import SavedGrants
-    from holdfast.errors import BadInput
-    from holdfast.workers.terminal.grant_store import SavedGrantList, open_grant_store
-
+    """The saved grants, and why not all of them are in effect."""
     try:
         async with open_grant_store(settings) as keeper:
             return await keeper.list_grants()
@@ -168,11 +150,6 @@ async def _load_saved(settings: Settings) -> SavedGrantList:
 
 
 def _print_grants(found: RunningGrants | None, saved: SavedGrantList, settings: Settings, json: bool) -> None:
-    from datetime import UTC, datetime
-
-    from holdfast.util.text import strip_controls
-    from holdfast.workers.terminal import grant_text, render
-
     now = datetime.now(UTC)
     given = found.addressed_grants if found else []
     unanswered = found.unanswered if found else []
@@ -183,19 +160,17 @@ def _print_grants(found: RunningGrants | None, saved: SavedGrantList, settings: 
             "unanswered": unanswered,
         }
         of = [(rule, shared) for shared, rules in ((False, saved.own), (True, saved.shared)) for rule in rules]
-        kept = {
+        saved_body = {
             "saved": [grant_text.saved_grant_as_json(rule, now, shared=shared) for rule, shared in of],
             "problem": problem,
         }
-        print_json({**body, **kept, "file": str(settings.grants_file)})
+        print_json({**body, **saved_body, "file": str(settings.grants_file)})
     else:
         render.build_console().print(grant_text.render_grants(given, saved.own, now, saved.shared))
     if problem:
-        print_note(
-            f"holdfast: of the kept answers only refusals count, until this is mended: {strip_controls(problem)}"
-        )
+        print_note(f"holdfast: only saved refusals are in effect, until this is fixed: {strip_controls(problem)}")
     if unanswered:
-        print_note(f"holdfast: no worker answered for {strip_controls(', '.join(unanswered[:10]))}")
+        print_note(f"holdfast: no worker answered for turn {strip_controls(', '.join(unanswered[:10]))}")
 
 
 def _exit_with(code: int) -> None:

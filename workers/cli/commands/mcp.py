@@ -1,22 +1,32 @@
-"""`holdfast mcp …`: MCP servers, whether they can be used, and logins at those that want one."""
+"""`holdfast mcp …`: MCP servers: listed, tested, logged in, and their changed tools accepted."""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from holdfast.workers.cli.options import Data, Json, format_example, parse_seconds, resolve_settings, run_async
+from holdfast.activities.mcp.auth.login_store import list_logins
+from holdfast.activities.mcp.server.lifecycle import ServerState
+from holdfast.config.mcp_servers_file import load_configured
+from holdfast.config.settings import Settings
+from holdfast.domain.content import format_tool_name
+from holdfast.util.mcp_names import build_prefix
+from holdfast.workers.cli.commands import mcp_changes
+from holdfast.workers.cli.open_client import run_async
+from holdfast.workers.cli.options import Data, Json, format_example, parse_seconds
+from holdfast.workers.cli.resolve_settings import resolve_settings
 from holdfast.workers.exit_codes import FAILED, UNREACHABLE
+from holdfast.workers.mcp.browser_login import has_browser
+from holdfast.workers.mcp.servers import LoginStatus, SeenServer, SeenTool, log_in, log_out, look_at_servers
+from holdfast.workers.runtime import log_setup
+from holdfast.workers.terminal import render
 from holdfast.workers.terminal.output import is_interactive, print_json, print_note, print_table, print_text
 
-if TYPE_CHECKING:
-    from holdfast.config.settings import Settings
-    from holdfast.workers.mcp.servers import LoginStatus, SeenServer, SeenTool
-
 mcp = typer.Typer(
-    help="MCP servers: which there are, whether they can be used, and logins at those that want one.",
+    help="MCP servers: list, test, log in and out, review changed tools.",
     epilog=format_example("holdfast mcp list", "holdfast mcp test tracker", "holdfast mcp login tracker"),
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -24,18 +34,14 @@ mcp = typer.Typer(
 
 
 def _complete_servers(incomplete: str) -> list[str]:
-    """Names that could be meant, for a shell. It is quick, and whatever is wrong it says nothing."""
+    """Complete the names of servers for a shell; nothing on any error."""
     with suppress(Exception):
-        from holdfast.config.mcp_servers_file import load_configured
-
         return [name for name in load_configured(resolve_settings().mcp)[0] if name.startswith(incomplete)]
     return []
 
 
 def _complete_logins(incomplete: str) -> list[str]:
     with suppress(Exception):
-        from holdfast.activities.mcp.auth.login_store import list_logins
-
         return [name for name in list_logins(resolve_settings().mcp_logins_folder) if name.startswith(incomplete)]
     return []
 
@@ -44,19 +50,15 @@ Name = Annotated[
     str, typer.Argument(metavar="NAME", help="The server's name in the settings.", autocompletion=_complete_servers)
 ]
 LoggedIn = Annotated[str, typer.Argument(metavar="NAME", help="The server's name.", autocompletion=_complete_logins)]
-NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Only print the address: the browser is elsewhere.")]
+NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Only print the address, and open no browser.")]
 Timeout = Annotated[
     int | None,
-    typer.Option(
-        "--timeout", metavar="5m", help="How long somebody may take to log in; else 5m.", parser=parse_seconds
-    ),
+    typer.Option("--timeout", metavar="5m", help="Time limit of the login; default: 5m.", parser=parse_seconds),
 ]
 
 
 def register_commands(app: typer.Typer) -> None:
     """Add the commands."""
-    from holdfast.workers.cli.commands import mcp_changes
-
     mcp_changes.register_commands(mcp)
     app.add_typer(mcp, name="mcp")
 
@@ -65,14 +67,11 @@ def register_commands(app: typer.Typer) -> None:
     "list", epilog=format_example("holdfast mcp list", "holdfast mcp list --json | jq '.servers[] | .name, .state'")
 )
 def list_servers(json: Json = False, data: Data = None) -> None:
-    """Connect to every server and list them: their state, protocol and tools, and what repeating these does.
+    """Connect to every server and list its state, protocol and tools, with their effects.
 
-    Then what is wrong with those that cannot be used. Servers that are started are started for this, and ended again.
-    The exit code is 0 whatever is wrong with a server; `holdfast mcp test NAME` has one for each case.
+    Then list the problems of servers that cannot be used. Servers that run as a command are started for this, and
+    stopped again. The exit code is 0 even if a server has a problem; `holdfast mcp test NAME` has a code for each case.
     """
-    from holdfast.workers.mcp.servers import look_at_servers
-    from holdfast.workers.terminal import render
-
     settings = _silence_logs(resolve_settings(data))
     found = run_async(look_at_servers(settings, quietly=json))
     refused = [{"source": one.source, "reason": one.reason} for one in found.refused]
@@ -81,7 +80,7 @@ def list_servers(json: Json = False, data: Data = None) -> None:
         return
     if not found.servers and not refused:
         print_text(
-            "No MCP servers: name some in the settings, as [mcp.servers.NAME] "
+            "No MCP servers: configure them in the settings, as [mcp.servers.NAME] "
             f"(docs/how-to/mcp.md).{_find_hint(settings)}"
         )
     if found.servers:
@@ -96,15 +95,12 @@ def list_servers(json: Json = False, data: Data = None) -> None:
 
 @mcp.command("test", epilog=format_example("holdfast mcp test tracker", "holdfast mcp test tracker --json"))
 def try_server(name: Name, json: Json = False, data: Data = None) -> None:
-    """Connect to one server as a worker here would, list what it has, and say what is wrong and what to do.
+    """Connect to one server as a worker here would, list its tools, and say what to do about each problem.
 
-    Tools are listed by the names that the server has for them, and the settings; with what repeating a call does, and
-    whether somebody is asked before it runs, as long as no rule says otherwise.
-    The exit code is 0 when it can be used, 1 when it cannot as things are (a login is missing, a variable is not set,
-    it answers nonsense), 2 when no server is called so, 3 when it cannot be started or reached.
+    Tools are listed by the server's names, which the settings use too; with their effect, and whether a person is asked
+    before a call where no rule decides. The exit code is 0 when the server can be used, 1 when it cannot (a login or a
+    variable is missing, it answers invalidly), 2 when no server has this name, 3 when it cannot be started or reached.
     """
-    from holdfast.workers.mcp.servers import look_at_servers
-
     [seen] = run_async(look_at_servers(_silence_logs(resolve_settings(data)), name, quietly=json)).servers
     code = _to_exit_code(seen)
     if json:
@@ -119,16 +115,13 @@ def try_server(name: Name, json: Json = False, data: Data = None) -> None:
 def login(
     name: Name, no_browser: NoBrowser = False, timeout: Timeout = None, json: Json = False, data: Data = None
 ) -> None:
-    """Log in to a server that wants OAuth, in a browser; workers then use it, and renew what it gave, by themselves.
+    """Log in to a server that uses OAuth, in a browser. Workers use the login, and renew its tokens.
 
-    The address to open is printed, and opened if there is a browser. The browser comes back to a port of this machine;
-    if it is on another one, paste here the address that it ends at. What was given is kept in the shared ledger, for
-    all its hosts; without one in the data folder, for you alone and for this host only. A server with credentials of
-    its own in the settings needs no login: this then asks for a token, to see.
+    The address to open is printed, and opened if there is a browser. The browser is redirected to a port of this
+    machine; if it runs on another machine, paste its final address here. The login is stored in the shared ledger, for
+    all its hosts; without one in the data folder of this host, readable only by you. A server with client credentials
+    in the settings needs no login: this requests a token, as a test.
     """
-    from holdfast.workers.mcp.browser_login import has_browser
-    from holdfast.workers.mcp.servers import log_in, look_at_servers
-
     settings = _silence_logs(resolve_settings(data))
     opens = not no_browser and has_browser()
     run_async(
@@ -139,8 +132,8 @@ def login(
     if json:
         print_json({"logged_in": True, "shared": settings.ledger is not None, **seen.as_json()})
     else:
-        counts = "every host that shares the ledger" if settings.ledger else "this host only"
-        print_text(f"Logged in to {name}. That counts on {counts}.")
+        hosts = "every host that shares the ledger" if settings.ledger else "this host only"
+        print_text(f"Logged in to {name}, for {hosts}.")
         _print_server(seen)
     if code:
         raise typer.Exit(code)
@@ -148,28 +141,22 @@ def login(
 
 @mcp.command(epilog=format_example("holdfast mcp logout tracker"))
 def logout(name: LoggedIn, json: Json = False, data: Data = None) -> None:
-    """Forget a login. Workers stop using it at once; the authorization server is told, if it can be."""
-    from holdfast.workers.mcp.servers import log_out
-
-    became = run_async(log_out(_silence_logs(resolve_settings(data)), name))
+    """Remove a login. Workers stop using it at once; its tokens are revoked if the authorization server allows it."""
+    revocation = run_async(log_out(_silence_logs(resolve_settings(data)), name))
     if json:
-        print_json({"server": name, "logged_out": became is not None, "told": became})
+        print_json({"server": name, "logged_out": revocation is not None, "revocation": revocation})
     else:
-        print_text(f"Logged out of {name}; {became}." if became else f"There is no login at {name}.")
+        print_text(f"Logged out of {name}; {revocation}." if revocation else f"There is no login at {name}.")
 
 
 def _silence_logs(settings: Settings) -> Settings:
-    """What went wrong is in the answer, not in a log."""
-    from holdfast.workers.runtime import log_setup
-
+    """Turn logging off: the output of the command names every problem."""
     log_setup.silence_logging()
     return settings
 
 
 def _find_hint(settings: Settings) -> str:
-    """A file of servers that lies here and is not named."""
-    from pathlib import Path
-
+    """A hint about a `.mcp.json` here that the settings do not name."""
     file = next((one for one in (Path(".mcp.json"), settings.workspace / ".mcp.json") if one.is_file()), None)
     return (
         f'\nThere is {file}, which is not read unless the settings name it: mcp.files = [".mcp.json"]' if file else ""
@@ -177,16 +164,12 @@ def _find_hint(settings: Settings) -> str:
 
 
 def _to_exit_code(seen: SeenServer) -> int:
-    from holdfast.activities.mcp.server.lifecycle import ServerState
-
     if seen.status.state is ServerState.CONNECTED:
         return FAILED if seen.status.problem else 0
     return UNREACHABLE if seen.status.state in (ServerState.WAITING, ServerState.CONNECTING) else FAILED
 
 
 def _build_row(seen: SeenServer) -> tuple[str, ...]:
-    from holdfast.workers.terminal import render
-
     status = seen.status
     return (
         status.name, status.state, status.protocol or "", str(len(seen.tools)), seen.effect_summary,
@@ -195,8 +178,6 @@ def _build_row(seen: SeenServer) -> tuple[str, ...]:
 
 
 def _list_problems(seen: SeenServer) -> list[str]:
-    from holdfast.workers.terminal import render
-
     found = [seen.status.problem or "it does not answer"] if _to_exit_code(seen) else []
     found += [f"left out: {reason}" for reason in seen.status.left_out]
     found += seen.status.remarks
@@ -206,9 +187,7 @@ def _list_problems(seen: SeenServer) -> list[str]:
 
 
 def _print_server(seen: SeenServer) -> None:
-    """What is known of one server: what is well on standard output, what is not beside it."""
-    from holdfast.workers.terminal import render
-
+    """Print the state of one server on standard output, and its problems on standard error."""
     status = seen.status
     where = f" at {render.format_line(status.place, 100)}" if status.place else ""
     if _to_exit_code(seen):
@@ -232,10 +211,7 @@ def _describe_tools(seen: SeenServer) -> str:
 
 
 def _print_tools(seen: SeenServer) -> None:
-    """One line for each tool; with our name for it where that is not simply the server's own behind a prefix."""
-    from holdfast.domain.content import format_tool_name
-    from holdfast.util.mcp_names import build_prefix
-
+    """Print one line for each tool; with our name for it where that is not the server's name with our prefix."""
     prefix = build_prefix(seen.status.name)
     others = [tool.name if tool.name != prefix + tool.own_name else "" for tool in seen.tools]
     columns = 4 if any(others) else 3
@@ -248,16 +224,14 @@ def _print_tools(seen: SeenServer) -> None:
 
 
 def _describe_asking(tool: SeenTool) -> str:
-    return "yes, it has changed" if tool.changed else "yes" if tool.asks else "no"
+    return "yes, it was changed" if tool.changed else "yes" if tool.asks else "no"
 
 
 def _describe_login(login: LoginStatus) -> str:
-    from holdfast.workers.terminal import render
-
     ends = (
         f"a token until {render.format_local_time(login.expires, zone=True)}"
         if login.expires
-        else "a token without an end"
+        else "a token that does not expire"
     )
     scope = f", for {render.format_line(login.scope)}" if login.scope else ""
-    return f"{ends}{', renewed by itself' if login.renewable else ''}{scope}"
+    return f"{ends}{', renewed automatically' if login.renewable else ''}{scope}"

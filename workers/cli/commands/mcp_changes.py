@@ -1,24 +1,27 @@
-"""`holdfast mcp changes` and `mcp accept`: tools that their servers have changed since they were last let through."""
+"""`holdfast mcp changes` and `mcp accept`: tools that their servers have changed since they were accepted."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterable
+from typing import Annotated
 
 import typer
 
-from holdfast.workers.cli.options import Data, Json, format_example, resolve_settings, run_async
+from holdfast.errors import BadInput
+from holdfast.util.text import strip_controls
+from holdfast.workers.cli.open_client import run_async
+from holdfast.workers.cli.options import Data, Json, format_example
+from holdfast.workers.cli.resolve_settings import resolve_settings
 from holdfast.workers.exit_codes import FAILED, UNREACHABLE
+from holdfast.workers.mcp.definition_changes import ChangedTool, ComparedTools, ToolComparison, choose_tools
+from holdfast.workers.runtime import log_setup
+from holdfast.workers.terminal import render
 from holdfast.workers.terminal.output import is_interactive, print_json, print_note, print_text
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from holdfast.workers.mcp.definition_changes import ChangedTool, ComparedTools
-
-MaybeName = Annotated[str | None, typer.Argument(metavar="[NAME]", help="The server's name; else all of them.")]
+MaybeName = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Name of the server; default: all servers.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The server's name in the settings.")]
 Tools = Annotated[
-    list[str] | None, typer.Argument(metavar="[TOOL]…", help="Of its tools only these; else all that changed.")
+    list[str] | None, typer.Argument(metavar="[TOOL]…", help="Only these tools; default: all that changed.")
 ]
 
 
@@ -31,14 +34,11 @@ def register_commands(mcp: typer.Typer) -> None:
 
 
 def changes(name: MaybeName = None, json: Json = False, data: Data = None) -> None:
-    """Show which tools are not as they were when they were last let through, or first seen, and what changed.
+    """Show which tools changed since they were accepted, or first seen, and what changed.
 
-    A call of such a tool is asked about whatever a rule says, and denied where nobody can be asked. The exit code is 1
-    when there is one, 3 when a server could not be looked at.
+    A call of a changed tool needs approval whatever a rule says, and is denied where nobody can be asked. The exit code
+    is 1 when a tool changed, 3 when a server could not be reached.
     """
-    from holdfast.workers.mcp.definition_changes import ToolComparison
-    from holdfast.workers.runtime import log_setup
-
     log_setup.silence_logging()
     found = run_async(ToolComparison(resolve_settings(data), name).compare_tools(quietly=json))
     if json:
@@ -55,15 +55,11 @@ def changes(name: MaybeName = None, json: Json = False, data: Data = None) -> No
 def accept(
     name: Name,
     tools: Tools = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask: for scripts.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     json: Json = False,
     data: Data = None,
 ) -> None:
-    """Let changed tools of a server through as they are now: shows what changed, and asks."""
-    from holdfast.errors import BadInput
-    from holdfast.workers.mcp.definition_changes import ToolComparison, choose_tools
-    from holdfast.workers.runtime import log_setup
-
+    """Accept changed tools of a server in their present form: shows what changed, and asks."""
     log_setup.silence_logging()
     comparison = ToolComparison(resolve_settings(data), name)
     found = run_async(comparison.compare_tools(quietly=json))
@@ -75,8 +71,8 @@ def accept(
     if wanted and not json:
         _print_changes(wanted)
     if wanted and not yes and (json or not is_interactive()):
-        raise BadInput("nobody is there to ask: look at `holdfast mcp changes`, then say --yes")
-    if wanted and not yes and not typer.confirm(f"Let {len(wanted)} through as they are now?"):
+        raise BadInput("there is no terminal to ask on: read `holdfast mcp changes`, then give --yes")
+    if wanted and not yes and not typer.confirm(f"Accept {len(wanted)} changed tool{'' if len(wanted) == 1 else 's'}?"):
         print_note("Nothing was accepted.")
         raise typer.Exit(FAILED)
     comparison.accept_tools(wanted)
@@ -87,8 +83,6 @@ def accept(
 
 
 def _print_changes(tools: Iterable[ChangedTool]) -> None:
-    from holdfast.util.text import strip_controls
-
     for one in tools:
         print_text(f"{one.name}: {strip_controls(one.change)}")
         print_text(strip_controls(one.diff.rstrip("\n")))
@@ -96,7 +90,5 @@ def _print_changes(tools: Iterable[ChangedTool]) -> None:
 
 
 def _print_unseen(found: ComparedTools) -> None:
-    from holdfast.workers.terminal import render
-
     for server, why in found.unseen.items():
-        print_note(f"{server} could not be looked at: {render.format_line(why, 1_000)}")
+        print_note(f"{server} could not be reached: {render.format_line(why, 1_000)}")

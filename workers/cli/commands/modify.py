@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from holdfast.workers.cli.options import Address, Data, Json, format_example, open_holdfast, run_async
+from holdfast.client.client import Holdfast
+from holdfast.domain.approvals.approval import ApprovalId
+from holdfast.domain.calls.call import Status
+from holdfast.domain.turn import approval_view
+from holdfast.errors import BadInput, DecisionRefused
+from holdfast.workers.cli.open_client import open_holdfast, run_async
+from holdfast.workers.cli.options import Address, Data, Json, format_example
+from holdfast.workers.lookup.approvals import PendingApproval, fetch_pending_approval
+from holdfast.workers.terminal import approval_text, render
+from holdfast.workers.terminal.approval_text import QUESTION_KIND, format_decide_command
+from holdfast.workers.terminal.live.edit_call import SentChange, change_in_editor, is_new, read_change, send_change
+from holdfast.workers.terminal.live.send_decisions import describe_decision
 from holdfast.workers.terminal.output import is_interactive, print_answer, print_json, print_note, print_text
-
-if TYPE_CHECKING:
-    from holdfast.client.client import Holdfast
-    from holdfast.workers.lookup.approvals import PendingApproval
-    from holdfast.workers.terminal.live.edit_call import SentChange
 
 ID = "deploy-7/b1c2/1"
 
@@ -31,31 +37,34 @@ def register_commands(app: typer.Typer) -> None:
 def modify(
     approval: Annotated[str, typer.Argument(metavar="APPROVAL", help="Approval id, as the inbox lists it.")],
     content: Annotated[
-        str | None, typer.Option("--content", metavar="FILE|-", help="The text that the tool lets people edit.")
+        str | None,
+        typer.Option("--content", metavar="FILE|-", help="New text of the call, where its tool lets people edit one."),
     ] = None,
     arguments: Annotated[
-        str | None, typer.Option("--arguments", metavar="JSON|@FILE|-", help="All arguments of the call.")
+        str | None, typer.Option("--arguments", metavar="JSON|@FILE|-", help="New arguments of the call, all of them.")
     ] = None,
-    approve: Annotated[bool, typer.Option("--approve", help="Run it at once, instead of asking again.")] = False,
-    remark: Annotated[str | None, typer.Option("--note", metavar="TEXT", help="Kept with the decision.")] = None,
-    by: Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who changes it; else you.")] = None,
+    approve: Annotated[
+        bool, typer.Option("--approve", help="Run the changed call at once, instead of asking again.")
+    ] = False,
+    remark: Annotated[
+        str | None, typer.Option("--note", metavar="TEXT", help="Text to record with the decision.")
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option("--by", metavar="NAME", help="Name to record; default: login name and host.")
+    ] = None,
     json: Json = False,
     address: Address = None,
     data: Data = None,
 ) -> None:
     """Change a call: its text in your editor (VISUAL, EDITOR), or with --content or --arguments.
 
-    What you make of it is checked and asked about again, with its new diff; with --approve it runs at once. The model
-    is told what was changed, and by whom. While your editor is open, others see that.
+    The changed call is checked and asked about again, with its new diff; with --approve it runs at once. The model
+    reads what was changed and by whom. While your editor is open, others see that.
     """
-    from holdfast.domain.approvals.approval import ApprovalId
-    from holdfast.errors import BadInput
-    from holdfast.workers.terminal.live.edit_call import read_change
-
     ApprovalId.parse(approval)
     change = read_change(content, arguments)
     if change is None and not is_interactive():
-        raise BadInput("there is no terminal for an editor here: give the change with --content or --arguments")
+        raise BadInput("an editor needs a terminal: give the change with --content or --arguments")
     outcome = "proceed_once" if approve else "modify"
     details = {"note": remark, "by": by}
 
@@ -65,7 +74,7 @@ def modify(
         sent = await _send_change(holdfast, found, outcome, change, details)
         if sent is None:
             body = {"approval_id": approval, "counted": False, "changed": False}
-            print_answer(json, f"{approval}: nothing was changed, so nothing was sent.", **body)
+            print_answer(json, f"{approval}: no change, so nothing was sent.", **body)
         else:
             await _print_result(holdfast, found, sent, json)
 
@@ -73,10 +82,6 @@ def modify(
 
 
 async def _fetch_approval(holdfast: Holdfast, approval: str) -> PendingApproval:
-    from holdfast.errors import DecisionRefused
-    from holdfast.workers.lookup.approvals import fetch_pending_approval
-    from holdfast.workers.terminal.approval_text import QUESTION_KIND, format_decide_command
-
     found = await fetch_pending_approval(holdfast, approval)
     if found.approval.kind == QUESTION_KIND:
         raise DecisionRefused("needs_answer", f"this is a question: {format_decide_command(approval, QUESTION_KIND)}")
@@ -87,8 +92,6 @@ async def _send_change(
     holdfast: Holdfast, pending: PendingApproval, outcome: str, change: dict[str, Any] | None, details: dict[str, Any]
 ) -> SentChange | None:
     """Send the change, given or edited; None when it changes nothing."""
-    from holdfast.workers.terminal.live.edit_call import change_in_editor, is_new, send_change
-
     if change is None:
         return await change_in_editor(holdfast, pending, outcome, print_note, **details)
     return (
@@ -97,12 +100,7 @@ async def _send_change(
 
 
 async def _print_result(holdfast: Holdfast, pending: PendingApproval, sent: SentChange, json: bool) -> None:
-    """What became of it; when it is asked about again, how it is now."""
-    from holdfast.domain.calls.call import Status
-    from holdfast.domain.turn import approval_view
-    from holdfast.workers.terminal import approval_text, render
-    from holdfast.workers.terminal.live.send_decisions import describe_decision
-
+    """Print the result; the new approval if the call is asked about again."""
     approval, taken = pending.approval.approval_id, sent.answer
     turn = holdfast.get_turn(approval.rsplit("/", 2)[0])
     call = await turn.fetch_call(pending.call.id) if taken else None
@@ -115,8 +113,7 @@ async def _print_result(holdfast: Holdfast, pending: PendingApproval, sent: Sent
     elif shown:
         render.build_console().print(approval_text.render_approvals([shown]))
         print_text(
-            "Changed, and asked about again. To let it run: "
-            f"{approval_text.format_decide_command(shown.approval_id, shown.kind)}"
+            f"Changed; it needs approval again: {approval_text.format_decide_command(shown.approval_id, shown.kind)}"
         )
     else:
         print_text(describe_decision(approval, taken))

@@ -1,50 +1,58 @@
-"""`holdfast policy …`: check files of rules, explain what they say of a call, test them, show them.
+"""`holdfast policy …`: check policy files, explain the verdict on a call, test rules, show them.
 
 `policy diff` is in `policy_diff`.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from holdfast.workers.cli.options import Json, format_example, resolve_settings, run_async
+from holdfast.activities.policy.compare import describe_asking
+from holdfast.activities.policy.expectations import try_expectations
+from holdfast.activities.policy.load_policy import (
+    LoadedFile,
+    build_policy,
+    list_sources,
+    load_policy,
+    load_shipped,
+    read_policy_file,
+)
+from holdfast.activities.policy.policy import Policy, PolicyRule
+from holdfast.activities.policy.rules import ASKING_KEYS, Tier
+from holdfast.activities.policy.subject import Subject
+from holdfast.config.toml_document import read_content
+from holdfast.domain.approvals.approval import Offer
+from holdfast.domain.calls.call import CallRequest
+from holdfast.domain.modes import Mode
+from holdfast.workers.cli.commands import policy_diff
+from holdfast.workers.cli.open_client import run_async
+from holdfast.workers.cli.options import Json, format_example
+from holdfast.workers.cli.policy_options import Policies, TierName, parse_choice, parse_path, parse_source
+from holdfast.workers.cli.resolve_settings import resolve_settings
 from holdfast.workers.exit_codes import FAILED, OK, USAGE
+from holdfast.workers.lookup.explain_call import CallExplanation, explain_call
+from holdfast.workers.terminal.input_files import read_arguments
 from holdfast.workers.terminal.output import escape_line, print_json, print_note, print_table, print_text
 
-if TYPE_CHECKING:
-    from holdfast.activities.policy.load_policy import LoadedFile, PolicySource
-    from holdfast.activities.policy.policy import Policy, PolicyRule
-    from holdfast.activities.policy.subject import Subject
-    from holdfast.domain.approvals.approval import Offer
-    from holdfast.domain.modes import Mode
-    from holdfast.workers.lookup.explain_call import CallExplanation
-
 PASSED_LIMIT = 50
-"""Rules that were passed over and are told in text; JSON has them all."""
+"""Most rules that did not match and are printed as text; JSON has them all."""
 policy = typer.Typer(
     help="Rules that allow, ask or deny: check, explain, test, show.",
     epilog=format_example("holdfast policy show", "holdfast policy check team.toml"),
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-Files = Annotated[list[str] | None, typer.Argument(metavar="FILE…", help="Policy files; else the shipped one.")]
-Policies = Annotated[
-    list[str] | None,
-    typer.Option("--policy", metavar="[TIER=]FILE", help="Add a file: workspace=, user= (the default) or admin=."),
-]
-TierName = Annotated[str, typer.Option("--tier", metavar="TIER", help="workspace, user or admin.")]
+Files = Annotated[list[str] | None, typer.Argument(metavar="FILE…", help="Policy files; default: the shipped one.")]
 ModeName = Annotated[str, typer.Option("--mode", metavar="MODE", help="default, auto_edit, plan or yolo.")]
 
 
 def register_commands(app: typer.Typer) -> None:
     """Add the commands."""
-    from holdfast.workers.cli.commands import policy_diff
-
     policy_diff.register_commands(policy)
     app.add_typer(policy, name="policy")
 
@@ -53,11 +61,7 @@ def register_commands(app: typer.Typer) -> None:
     epilog=format_example("holdfast policy check team.toml", "holdfast policy check --tier workspace p.toml --json")
 )
 def check(files: Files = None, tier: TierName = "user", json: Json = False) -> None:
-    """Check policy files: every problem with its line, rules that can never match, examples that do not behave."""
-    from holdfast.activities.policy.load_policy import build_policy, load_shipped, read_policy_file
-    from holdfast.activities.policy.rules import Tier
-    from holdfast.config.toml_document import read_content
-
+    """Check policy files: list every problem with its line, rules that can never match, and examples that fail."""
     level = Tier(parse_choice("tier", tier, ("workspace", "user", "admin")))
     loaded = [read_policy_file(read_content(parse_path(file)), level) for file in files or ()] or [load_shipped()]
     if json:
@@ -78,28 +82,24 @@ def check(files: Files = None, tier: TierName = "user", json: Json = False) -> N
     )
 )
 def explain(
-    tool: Annotated[str, typer.Option("--tool", metavar="NAME", help="The tool's name.")],
-    args: Annotated[str, typer.Option("--args", metavar="JSON|-", help="Its arguments.")] = "{}",
+    tool: Annotated[str, typer.Option("--tool", metavar="NAME", help="Name of the tool.")],
+    args: Annotated[str, typer.Option("--args", metavar="JSON|-", help="Arguments of the call.")] = "{}",
     mode: ModeName = "default",
-    server: Annotated[str | None, typer.Option("--server", metavar="NAME", help="The tool's server.")] = None,
-    tainted: Annotated[bool, typer.Option("--tainted", help="The turn has taken in content from outside.")] = False,
-    sends: Annotated[
-        bool, typer.Option("--sends", help="The call sends data out, though it does not look so.")
+    server: Annotated[str | None, typer.Option("--server", metavar="NAME", help="Server of the tool.")] = None,
+    tainted: Annotated[
+        bool, typer.Option("--tainted", help="Assume that the turn has read content from outside.")
     ] = False,
+    sends: Annotated[bool, typer.Option("--sends", help="Assume that the call sends data out.")] = False,
     policies: Policies = None,
     json: Json = False,
 ) -> None:
-    """Explain what a worker with these settings would do with a call: which rule or kept answer decides and why, what
-    would be asked, which rules were passed over.
+    """Explain what a worker with these settings would do with a call: which rule or saved grant decides and why, what
+    would be asked, which rules did not match.
 
-    A call of a built-in tool is judged as a worker judges it. Another tool is not loaded: its path, url and command are
-    not known here, and a tool of an MCP server is known by the settings, and by what its server said when it was last
-    connected here. Hooks are named and not asked. Answers that stand in a turn or a session are not looked at.
+    A call of a built-in tool is judged as a worker judges it. Other tools are not loaded: their paths, urls and
+    commands are not known here, and a tool of an MCP server is known from the settings and from its server's last
+    connection here. Hooks are listed and not run. Grants of turns and sessions are not considered.
     """
-    from holdfast.domain.calls.call import CallRequest
-    from holdfast.workers.lookup.explain_call import explain_call
-    from holdfast.workers.terminal.input_files import read_arguments
-
     wished = _parse_mode(mode)
     request = CallRequest(tool=tool, arguments=read_arguments(args))
     rules = _load_policy(policies)
@@ -112,12 +112,12 @@ def explain(
         print_json(_explanation_as_json(found))
         return
     if found.mode is not wished:
-        print_note(f"The settings do not permit the mode {wished.value}: the call is judged in {found.mode.value}.")
+        print_note(f"The settings do not permit mode {wished.value}: the call is judged in mode {found.mode.value}.")
     for line in _describe_explanation(found):
         print_text(line)
     if passed := found.rules.passed:
         rows = [(one.decision.value, one.tier.value, one.rule, escape_line(one.why)) for one in passed[:PASSED_LIMIT]]
-        print_table(("passed over", "tier", "rule", "because"), rows)
+        print_table(("did not match", "tier", "rule", "because"), rows)
         if len(passed) > PASSED_LIMIT:
             print_text(f"… {len(passed) - PASSED_LIMIT:,} more (--json shows them)")
 
@@ -128,30 +128,27 @@ def run_expectations(
     policies: Policies = None,
     json: Json = False,
 ) -> None:
-    """Test the rules: does each call of a file get the decision it expects? The exit code is 1 when one does not."""
-    from holdfast.activities.policy.expectations import try_expectations
-
+    """Test the rules against a file of calls with expected decisions. The exit code is 1 when one is not met."""
     path = parse_path(file)
     tried = try_expectations(path, _load_policy(policies))
     failed = [one for one in tried if not one.is_met]
     if json:
-        told = [{"line": one.line, "message": one.summary} for one in failed]
-        print_json({"file": str(path), "ok": not failed, "expectations": len(tried), "failures": told})
+        failures = [{"line": one.line, "message": one.summary} for one in failed]
+        print_json({"file": str(path), "ok": not failed, "expectations": len(tried), "failures": failures})
     else:
         for one in failed:
             print_text(f"{escape_line(path)}, line {one.line}: {one.summary}")
-        print_text(f"{len(tried) - len(failed):,} of {len(tried):,} expectations hold.")
+        print_text(f"{len(tried) - len(failed):,} of {len(tried):,} expectations are met.")
     raise typer.Exit(FAILED if failed else OK)
 
 
 @policy.command(epilog=format_example("holdfast policy show", "holdfast policy show --mode plan --policy team.toml"))
 def show(
     policies: Policies = None,
-    mode: Annotated[str | None, typer.Option("--mode", metavar="MODE", help="Only those for this mode.")] = None,
+    mode: Annotated[str | None, typer.Option("--mode", metavar="MODE", help="Only rules for this mode.")] = None,
     json: Json = False,
 ) -> None:
-    """Show the rules in effect, in order of precedence: the first that is about a call decides."""
-
+    """Show the rules in effect, in order of precedence: the first one that matches a call decides."""
     rules = _load_policy(policies)
     chosen = _parse_mode(mode) if mode is not None else None
     entries = [entry for entry in rules.entries if not chosen or chosen in (entry.rule.modes or (chosen,))]
@@ -166,46 +163,12 @@ def show(
 
 
 def _load_policy(policies: Iterable[str] | None) -> Policy:
-    """The rules that a worker started here would go by, with the files that were named beside."""
-    from holdfast.activities.policy.load_policy import list_sources, load_policy
-
+    """The rules that a worker started here would use, with the files of --policy."""
     return load_policy([*list_sources(resolve_settings()), *(parse_source(text) for text in policies or ())])
 
 
-def parse_source(text: str) -> PolicySource:
-    """`TIER=FILE`, or a file of the user's."""
-    from holdfast.activities.policy.load_policy import PolicySource
-    from holdfast.activities.policy.rules import Tier
-
-    tier, mark, file = text.partition("=")
-    if mark and tier in (Tier.WORKSPACE, Tier.USER, Tier.ADMIN):
-        return PolicySource(parse_path(file), Tier(tier))
-    return PolicySource(parse_path(text), Tier.USER)
-
-
-def parse_path(file: str) -> Path:
-    """A file that was named on the command line."""
-    from holdfast.config.trust import resolve_file
-
-    if not file.strip():
-        raise typer.BadParameter("the file's name is empty")
-    return resolve_file(Path(file))
-
-
 def _parse_mode(text: str) -> Mode:
-    from holdfast.domain.modes import Mode
-
     return Mode(parse_choice("mode", text, tuple(mode.value for mode in Mode)))
-
-
-def parse_choice(what: str, text: str, known: tuple[str, ...]) -> str:
-    """A word of a few; BadParameter for another."""
-    from holdfast.util.suggestions import did_you_mean
-
-    if text not in known:
-        hint = did_you_mean(text, known) or f"It is one of {', '.join(known)}."
-        raise typer.BadParameter(f"no {what} is called {escape_line(text)!r}. {hint}")
-    return text
 
 
 def _file_as_json(one: LoadedFile) -> dict[str, Any]:
@@ -221,9 +184,9 @@ def _file_as_json(one: LoadedFile) -> dict[str, Any]:
 
 def _explanation_as_json(found: CallExplanation) -> dict[str, Any]:
     foreseen = found.foreseen
-    told = {"decision": foreseen.decision, "by": foreseen.by, "message": foreseen.message, "hooks": list(found.hooks)}
+    verdict = {"decision": foreseen.decision, "by": foreseen.by, "message": foreseen.message}
     return {
-        "foreseen": told,
+        "foreseen": {**verdict, "hooks": list(found.hooks)},
         **found.rules.model_dump(mode="json"),
         "offers": [_offer_as_json(offer) for offer in foreseen.offers],
         "mode": found.mode.value,
@@ -232,33 +195,31 @@ def _explanation_as_json(found: CallExplanation) -> dict[str, Any]:
 
 
 def _describe_explanation(found: CallExplanation) -> Iterable[str]:
-    from holdfast.activities.policy.compare import describe_asking
-
     foreseen, ruling, rules = found.foreseen, found.rules.ruling, found.rules
     decided = ruling is not None and (foreseen.decision, foreseen.by) == (
         ruling.decision.value,
         f"{ruling.tier.value}: {ruling.rule}",
     )
     if ruling is None and foreseen.decision is None:
-        yield "No rule speaks: the tool's own wish decides."
+        yield "No rule matches: the tool itself decides."
     elif ruling is None or not decided:
         yield f"{foreseen.decision}: {escape_line(foreseen.by)}"
         yield from (f"  {escape_line(foreseen.message)}" for _ in range(bool(foreseen.message)))
     if ruling is not None:
         where = "" if rules.where == ruling.rule else f", {rules.where}"
         by = f"{ruling.decision.value}: by rule {escape_line(ruling.rule)!r} ({ruling.tier.value} tier{where})"
-        yield by if decided else f"  the rules alone would say {by}"
+        yield by if decided else f"  by the rules alone: {by}"
         yield from (f"  reason: {escape_line(ruling.reason)}" for _ in range(ruling.reason is not None))
         yield from (f"  the model reads: {escape_line(ruling.message)}" for _ in range(ruling.message is not None))
     if foreseen.decision == "ask":
-        yield f"  a person would be asked about: {_format_subject(found.subject)}"
+        yield f"  a person is asked about: {_format_subject(found.subject)}"
         if ruling is not None:
             yield from (f"  asked: {escape_line(', '.join(words))}" for words in [describe_asking(ruling)] if words)
         for offer in foreseen.offers:
-            yield escape_line(f"  standing answer offered: {offer.covers} ({offer.outcome.value})")
+            yield escape_line(f"  grant offered: {offer.covers} ({offer.outcome.value})")
     if found.hooks:
         named = ", ".join(found.hooks)
-        yield escape_line(f"Hooks that are asked before it, and not here: {named}. They may deny, ask or change it.")
+        yield escape_line(f"Hooks that a worker runs first, and this command does not: {named}.")
 
 
 def _offer_as_json(offer: Offer) -> dict[str, Any]:
@@ -277,11 +238,7 @@ def _entry_as_json(entry: PolicyRule) -> dict[str, Any]:
 
 
 def _format_summary(entry: PolicyRule) -> str:
-    """Its conditions, and how it asks, in a line."""
-    import json
-
-    from holdfast.activities.policy.rules import ASKING_KEYS
-
-    told = {*entry.rule.condition_keys, *ASKING_KEYS, "anything", "modes"}
-    values = entry.rule.model_dump(mode="json", include=told, exclude_none=True)
+    """The conditions of a rule and how it asks, in one line."""
+    keys = {*entry.rule.condition_keys, *ASKING_KEYS, "anything", "modes"}
+    values = entry.rule.model_dump(mode="json", include=keys, exclude_none=True)
     return escape_line("  ".join(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()))

@@ -1,33 +1,39 @@
-"""`holdfast policy diff`: which calls of recorded turns another policy would decide differently."""
+"""`holdfast policy diff`: the calls of recorded turns that another policy would decide differently."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from temporalio.client import WorkflowHistory
+from temporalio.converter import DataConverter
+from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.workers.cli.commands.policy import Policies, TierName, parse_choice, parse_path, parse_source
-from holdfast.workers.cli.options import Address, Data, Json, format_example, open_holdfast, resolve_settings, run_async
+from holdfast.activities.policy.compare import RecordedCall, RulingDifference, compare_policies, describe_ruling
+from holdfast.activities.policy.load_policy import PolicySource, list_sources, load_policy
+from holdfast.activities.policy.policy import Policy, Ruling
+from holdfast.activities.policy.rules import Tier
+from holdfast.client.client import Holdfast
+from holdfast.config.settings import Settings
+from holdfast.errors import ServerUnavailable, TurnNotFound
+from holdfast.names import TURN_WORKFLOW
+from holdfast.payloads.converter import build_converter
+from holdfast.workers.cli.open_client import open_holdfast, run_async
+from holdfast.workers.cli.options import Address, Data, Json, format_example
+from holdfast.workers.cli.policy_options import Policies, TierName, parse_choice, parse_path, parse_source
+from holdfast.workers.cli.resolve_settings import resolve_settings
 from holdfast.workers.exit_codes import FAILED, OK
+from holdfast.workers.lookup.recorded_calls import RecordedTurn, read_history, read_recorded_turn
+from holdfast.workers.runtime import log_setup
 from holdfast.workers.terminal.output import escape_line, print_json, print_note, print_text
 
-if TYPE_CHECKING:
-    from temporalio.client import WorkflowHistory
-    from temporalio.converter import DataConverter
-
-    from holdfast.activities.policy.compare import RecordedCall, RulingDifference
-    from holdfast.activities.policy.policy import Policy, Ruling
-    from holdfast.client.client import Holdfast
-    from holdfast.config.settings import Settings
-    from holdfast.workers.lookup.recorded_calls import RecordedTurn
-
 DEFAULT_TURNS = 100
-"""Turns that are looked at when nobody says which."""
+"""Turns that are compared by default."""
 SHOWN_LIMIT = 200
-"""Differences that are told in text; JSON has them all."""
+"""Most differences that are printed as text; JSON has them all."""
 
 
 def register_commands(group: typer.Typer) -> None:
@@ -44,23 +50,29 @@ def diff(
     file: Annotated[str, typer.Option("--with", metavar="FILE", help="The policy file to try.")],
     tier: TierName = "user",
     replace: Annotated[
-        bool, typer.Option("--replace", help="Instead of the present files of that tier, not beside them.")
+        bool, typer.Option("--replace", help="Replace the present files of that tier; default: add the file to them.")
     ] = False,
-    turns: Annotated[list[str] | None, typer.Option("--turn", metavar="TURN", help="A turn; may be repeated.")] = None,
+    turns: Annotated[
+        list[str] | None, typer.Option("--turn", metavar="TURN", help="Compare this turn. May be repeated.")
+    ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, max=10_000, help=f"The latest turns, {DEFAULT_TURNS} when left out.")
+        int | None,
+        typer.Option(
+            "--limit", min=1, max=10_000, help=f"Compare this many of the latest turns; default: {DEFAULT_TURNS}."
+        ),
     ] = None,
     histories: Annotated[
-        list[str] | None, typer.Option("--history", metavar="FILE", help="An exported history; may be repeated.")
+        list[str] | None,
+        typer.Option("--history", metavar="FILE", help="Compare an exported history. May be repeated."),
     ] = None,
     policies: Policies = None,
     json: Json = False,
     address: Address = None,
     data: Data = None,
 ) -> None:
-    """Tell which calls of recorded turns would be decided differently with another policy file.
+    """List the calls of recorded turns that would be decided differently with another policy file.
 
-    The exit code is 0 when none would, and 1 when some would.
+    The exit code is 0 when there is none, and 1 when there are some.
     """
     if sum(map(bool, (turns, limit, histories))) > 1:
         raise typer.BadParameter("give --turn, --limit or --history, not several of them")
@@ -95,10 +107,6 @@ class _HistorySources:
 
     async def read_histories(self) -> AsyncIterator[tuple[WorkflowHistory, DataConverter]]:
         """Each history, with what reads its payloads."""
-        from holdfast.payloads.converter import build_converter
-        from holdfast.workers.lookup.recorded_calls import read_history
-        from holdfast.workers.runtime import log_setup
-
         log_setup.silence_logging()
         if self._files:
             converter = build_converter(self.settings)
@@ -111,11 +119,6 @@ class _HistorySources:
 
 
 async def _list_latest(holdfast: Holdfast, limit: int) -> list[str]:
-    from temporalio.service import RPCError
-
-    from holdfast.errors import ServerUnavailable
-    from holdfast.names import TURN_WORKFLOW
-
     try:
         found = holdfast.client.list_workflows(f"WorkflowType = '{TURN_WORKFLOW}'", limit=limit)
         return [item.id async for item in found]
@@ -124,10 +127,6 @@ async def _list_latest(holdfast: Holdfast, limit: int) -> list[str]:
 
 
 async def _fetch_history(holdfast: Holdfast, turn: str) -> WorkflowHistory:
-    from temporalio.service import RPCError, RPCStatusCode
-
-    from holdfast.errors import ServerUnavailable, TurnNotFound
-
     try:
         return await holdfast.client.get_workflow_handle(turn).fetch_history()
     except RPCError as error:
@@ -139,19 +138,13 @@ async def _fetch_history(holdfast: Holdfast, turn: str) -> WorkflowHistory:
 def _load_policies(
     settings: Settings, file: str, tier: str, replace: bool, policies: list[str] | None
 ) -> tuple[Policy, Policy]:
-    from holdfast.activities.policy.load_policy import PolicySource, list_sources, load_policy
-    from holdfast.activities.policy.rules import Tier
-
     other = PolicySource(parse_path(file), Tier(parse_choice("tier", tier, ("workspace", "user", "admin"))))
     present = [*list_sources(settings), *(parse_source(text) for text in policies or ())]
-    kept = [source for source in present if not (replace and source.tier is other.tier)]
-    return load_policy(present), load_policy([*kept, other])
+    others = [source for source in present if not (replace and source.tier is other.tier)]
+    return load_policy(present), load_policy([*others, other])
 
 
 async def _compare_turns(sources: _HistorySources, before: Policy, after: Policy) -> _PolicyComparison:
-    from holdfast.activities.policy.compare import compare_policies
-    from holdfast.workers.lookup.recorded_calls import read_recorded_turn
-
     found, settings = _PolicyComparison(), sources.settings
     with _ProgressLine() as progress:
         async for history, converter in sources.read_histories():
@@ -165,7 +158,7 @@ async def _compare_turns(sources: _HistorySources, before: Policy, after: Policy
 
 
 class _PolicyComparison:
-    """What came of it."""
+    """The differences that were found, and how many turns and calls were compared."""
 
     def __init__(self) -> None:
         self.turns = self.calls = self.unreadable = 0
@@ -178,7 +171,7 @@ class _PolicyComparison:
         self.unreadable += turn.unreadable
 
     def as_json(self) -> dict[str, Any]:
-        """All of it."""
+        """The comparison as JSON."""
         return {
             "same": not self.differences,
             "turns": self.turns,
@@ -195,9 +188,7 @@ class _PolicyComparison:
         }
 
     def print_differences(self) -> None:
-        """The first of them, and the numbers."""
-        from holdfast.activities.policy.compare import describe_ruling
-
+        """Print the first differences, and the numbers."""
         for one in self.differences[:SHOWN_LIMIT]:
             recorded = one.recorded
             print_text(escape_line(f"{recorded.turn} {recorded.call}  {recorded.title}"))
@@ -208,7 +199,7 @@ class _PolicyComparison:
         print_text(f"{len(self.differences):,} of {of} would be decided differently.")
         if self.unreadable:
             print_note(
-                f"{self.unreadable:,} parts of histories could not be read: their payloads are not in this data folder."
+                f"{self.unreadable:,} payloads of histories could not be read: they are not in this data folder."
             )
 
 
@@ -231,7 +222,7 @@ def _ruling_as_json(ruling: Ruling | None) -> dict[str, Any] | None:
 
 
 class _ProgressLine:
-    """One line on a terminal's standard error, gone at the end."""
+    """A status line on standard error until the end of the block, if that is a terminal."""
 
     def __init__(self) -> None:
         self._shown = sys.stderr.isatty()

@@ -1,16 +1,26 @@
-"""`holdfast run`: one question of a script, and its answer."""
+"""`holdfast run`: one question to a model and its answer, for scripts."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from uuid import uuid4
 
 import typer
 
+from holdfast.client.client import Holdfast
+from holdfast.client.session import Session
+from holdfast.client.turn import Turn
+from holdfast.domain.conversation.messages import ModelChoice
 from holdfast.domain.modes import Confirming, Mode
-from holdfast.workers.cli.options import Address, Data, Json, format_example, open_holdfast, run_async
+from holdfast.domain.session.session_io import SessionInput
+from holdfast.domain.turn.turn_io import TurnInput, TurnLimits
+from holdfast.errors import BadInput
+from holdfast.util.text import drop_surrogates
+from holdfast.workers.cli.open_client import open_holdfast, run_async
+from holdfast.workers.cli.options import Address, Data, Json, format_example
 from holdfast.workers.cli.turn_options import (
+    NO_MODEL,
     Confirm,
     Fallbacks,
     InMode,
@@ -31,24 +41,27 @@ from holdfast.workers.cli.turn_options import (
     check_new_session,
     read_model_options,
 )
+from holdfast.workers.lookup.sessions import build_session, session_exists
+from holdfast.workers.terminal.input_files import read_text
+from holdfast.workers.terminal.live.run_once import SingleTurnRun
 from holdfast.workers.terminal.output import is_interactive
 
-if TYPE_CHECKING:
-    from holdfast.client.client import Holdfast
-    from holdfast.client.session import Session
-    from holdfast.client.turn import Turn
-    from holdfast.domain.conversation.messages import ModelChoice
-
-Prompt = Annotated[str, typer.Argument(metavar="PROMPT|-", help="What the user asks; - is stdin.")]
+Prompt = Annotated[str, typer.Argument(metavar="PROMPT|-", help="Message of the user; - is stdin.")]
 OfSession = Annotated[
     str | None,
-    typer.Option("--session", metavar="ID", help="Make the turn part of this session, new or not."),
+    typer.Option(
+        "--session",
+        metavar="ID",
+        help="Id of the session that the turn belongs to; it is created if it does not exist.",
+    ),
 ]
 Ask = Annotated[
     bool,
-    typer.Option("--ask", help="Wait for people where they are asked, in place on a terminal; else that is denied."),
+    typer.Option("--ask", help="Wait for approvals, and ask in place on a terminal; default: deny them."),
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", help="Tell what happens on standard error, also to no terminal.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", help="Print progress on standard error, even if that is not a terminal.")
+]
 
 
 def register_commands(app: typer.Typer) -> None:
@@ -85,13 +98,12 @@ def run_once(
     address: Address = None,
     data: Data = None,
 ) -> None:
-    """Ask a model one thing: its answer alone is on standard output, and the exit code is 0 only if the turn completed.
+    """Ask a model one question. Only its answer is on standard output; the exit code is 0 only if the turn completed.
 
-    Nobody is asked unless you say so: what would wait for a person is denied. Ctrl-C cancels the turn. In a session
-    that is there, --model and --mode are for its next turns too, --confirm is for this one; its tools and its schedule
-    stay as they are.
+    Calls that need approval are denied, unless --ask is given. Ctrl-C cancels the turn. In an existing session --model
+    and --mode also apply to its next turns, and --confirm to this turn; its tools and its schedule stay as they are.
     """
-    said = _read_prompt(prompt, script, instructions)
+    text = _read_prompt(prompt, script, instructions)
     chosen = read_model_options(model, fallback, script, instructions)
     named = chosen.get_choice(data) if chosen.is_given or not session else chosen.load_choice(data)
     limits = build_limits(max_steps, max_calls, max_seconds, max_tokens)
@@ -99,16 +111,14 @@ def run_once(
     input |= {"confirm": confirm, **build_tool_options(tool)}
 
     async def ask_once() -> int:
-        from holdfast.workers.terminal.live.run_once import SingleTurnRun
-
         holdfast = await open_holdfast(data, address)
         found: Session | None = None
         message: str | None = None
         if session is None:
-            turn = await _start_turn(holdfast, said, named, {**input, "interactive": ask})
+            turn = await _start_turn(holdfast, text, named, {**input, "interactive": ask})
         else:
             message = uuid4().hex
-            found, turn = await _start_in_session(holdfast, session, said, message, chosen, named, mode, input, ask=ask)
+            found, turn = await _start_in_session(holdfast, session, text, message, chosen, named, mode, input, ask=ask)
         once = SingleTurnRun(
             holdfast,
             turn,
@@ -125,23 +135,17 @@ def run_once(
 
 
 def _read_prompt(prompt: str, script: str | None, instructions: str | None) -> str:
-    from holdfast.errors import BadInput
-    from holdfast.util.text import drop_surrogates
-    from holdfast.workers.terminal.input_files import read_text
-
     if [prompt, script, instructions].count("-") > 1:
-        raise BadInput("standard input can be one of these: the prompt, the script or the instructions")
-    said = read_text(prompt)
-    if said != drop_surrogates(said):
+        raise BadInput("only one of the prompt, the script and the instructions can be read from standard input")
+    text = read_text(prompt)
+    if text != drop_surrogates(text):
         raise BadInput("the prompt is not UTF-8")
-    if not said.strip():
-        raise BadInput("the prompt is empty: what does the user ask?")
-    return said
+    if not text.strip():
+        raise BadInput("the prompt is empty: give the message of the user")
+    return text
 
 
 async def _start_turn(holdfast: Holdfast, prompt: str, model: ModelChoice | None, input: dict[str, Any]) -> Turn:
-    from holdfast.domain.turn.turn_io import TurnInput
-
     return await holdfast.start(TurnInput(prompt=prompt, model=model).model_copy(update=input))
 
 
@@ -157,13 +161,7 @@ async def _start_in_session(
     *,
     ask: bool,
 ) -> tuple[Session, Turn]:
-    """The turn that takes the message up, in a session that is there or is made."""
-    from holdfast.domain.session.session_io import SessionInput
-    from holdfast.domain.turn.turn_io import TurnInput, TurnLimits
-    from holdfast.errors import BadInput
-    from holdfast.workers.cli.turn_options import NO_MODEL
-    from holdfast.workers.lookup.sessions import build_session, session_exists
-
+    """The turn that gets the message, in an existing session or a new one."""
     session = build_session(holdfast, session_id)
     if await session_exists(holdfast, session):
         chosen.check_whole()

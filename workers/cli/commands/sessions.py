@@ -1,21 +1,26 @@
-"""`holdfast sessions`: conversations that outlive their turns: list, show, say something, stop, close."""
+"""`holdfast sessions`: conversations that outlive their turns: list, show, send, interrupt, close; their grants."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
 
 import typer
 
-from holdfast.workers.cli.options import Address, Data, Json, format_example, open_holdfast, run_async
+from holdfast.client.client import Holdfast
+from holdfast.domain.session.session_io import SessionView
+from holdfast.domain.turn.approval_view import ApprovalView
+from holdfast.errors import BadInput, HoldfastError
+from holdfast.workers.cli.open_client import open_holdfast, run_async
+from holdfast.workers.cli.options import Address, Data, Json, format_example
+from holdfast.workers.lookup.approvals import fetch_waiting
+from holdfast.workers.lookup.sessions import TAIL_MESSAGES, fetch_last_messages, fetch_sessions, get_session
+from holdfast.workers.terminal import grant_text, render, session_text
+from holdfast.workers.terminal.input_files import read_text
 from holdfast.workers.terminal.output import print_answer, print_json, print_note, print_table, print_text
 
-if TYPE_CHECKING:
-    from holdfast.client.client import Holdfast
-    from holdfast.domain.session.session_io import SessionView
-    from holdfast.domain.turn.approval_view import ApprovalView
-
 sessions = typer.Typer(
-    help="Sessions, which `holdfast chat` begins: list, show, send, interrupt, close; their standing answers.",
+    help="Sessions, which `holdfast chat` starts: list, show, send, interrupt, close; their grants.",
     epilog=format_example(
         "holdfast sessions", "holdfast sessions show release", "holdfast sessions close release --now"
     ),
@@ -23,12 +28,14 @@ sessions = typer.Typer(
 )
 
 SessionId = Annotated[str, typer.Argument(metavar="SESSION", help="The session's id.")]
-Limit = Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many at most.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=1_000, help="Most sessions to list.")]
 How = Annotated[
     Literal["queue", "interrupt", "append"],
-    typer.Option("--how", help="While a turn runs: for a turn of its own, or instead of what runs, or after it."),
+    typer.Option(
+        "--how", help="While a turn runs: start another turn after it, interrupt it, or add the message to it."
+    ),
 ]
-By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who says so; else you at this host.")]
+By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Name to record; default: login name and host.")]
 
 
 def register_commands(app: typer.Typer) -> None:
@@ -40,7 +47,7 @@ def register_commands(app: typer.Typer) -> None:
 def list_by_default(
     context: typer.Context, limit: Limit = 50, json: Json = False, address: Address = None, data: Data = None
 ) -> None:
-    """Sessions, which `holdfast chat` begins: list, show, send, interrupt, close; their standing answers."""
+    """Sessions, which `holdfast chat` starts: list, show, send, interrupt, close; their grants."""
     if context.invoked_subcommand is None:
         list_sessions(limit, json, address, data)
 
@@ -50,9 +57,6 @@ def list_sessions(limit: Limit = 50, json: Json = False, address: Address = None
     """List sessions, newest first."""
 
     async def print_sessions() -> None:
-        from holdfast.workers.lookup.sessions import fetch_sessions
-        from holdfast.workers.terminal import render
-
         found = await fetch_sessions(await open_holdfast(data, address), limit)
         if json:
             print_json({"sessions": found})
@@ -70,7 +74,7 @@ def list_sessions(limit: Limit = 50, json: Json = False, address: Address = None
         if rows:
             print_table(("session", "status", "turns", "started", "model"), rows)
         else:
-            print_text("No sessions yet: begin one with `holdfast chat`.")
+            print_text("No sessions: start one with `holdfast chat`.")
 
     run_async(print_sessions())
 
@@ -80,28 +84,27 @@ def list_sessions(limit: Limit = 50, json: Json = False, address: Address = None
 )
 def show(
     session: SessionId,
-    every: Annotated[bool, typer.Option("--all", help="All messages, whole; else the last few.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Show all messages uncut; default: the last few.")] = False,
     json: Json = False,
     address: Address = None,
     data: Data = None,
 ) -> None:
-    """Show how a session stands, what waits in it, and what was said."""
+    """Show the state of a session, its pending approvals and its messages."""
 
     async def print_session() -> None:
-        from holdfast.workers.lookup.sessions import TAIL_MESSAGES, fetch_last_messages, get_session
-        from holdfast.workers.terminal import render, session_text
-
         holdfast = await open_holdfast(data, address)
         one = await get_session(holdfast, session)
         view = await one.fetch_view()
-        said, total = await fetch_last_messages(one, None if every else TAIL_MESSAGES)
+        messages, total = await fetch_last_messages(one, None if every else TAIL_MESSAGES)
         approvals = await _fetch_approvals(holdfast, view)
         if json:
-            print_json(_view_as_json(view, approvals, messages=[message.model_dump(mode="json") for message in said]))
+            print_json(
+                _view_as_json(view, approvals, messages=[message.model_dump(mode="json") for message in messages])
+            )
         else:
             console = render.build_console()
             console.print(session_text.render_session(view, approvals))
-            console.print(session_text.render_messages(said, total, whole=every))
+            console.print(session_text.render_messages(messages, total, whole=every))
 
     run_async(print_session())
 
@@ -113,28 +116,24 @@ def show(
 )
 def send(
     session: SessionId,
-    text: Annotated[str, typer.Argument(metavar="TEXT|-", help="What the user says; - is stdin.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT|-", help="Message of the user; - is stdin.")],
     how: How = "queue",
     by: By = None,
     json: Json = False,
     address: Address = None,
     data: Data = None,
 ) -> None:
-    """Say something in a session; its next turn takes it up, or the one that runs."""
-    from holdfast.errors import BadInput
-    from holdfast.workers.terminal.input_files import read_text
-
-    said = read_text(text).removesuffix("\n")
-    if not said.strip():
-        raise BadInput("the message is empty: what does the user say?")
+    """Send a message to a session: to its next turn, or to the one that runs (--how)."""
+    message = read_text(text).removesuffix("\n")
+    if not message.strip():
+        raise BadInput("the message is empty: give the text of the user")
 
     async def send_message() -> None:
-        from holdfast.workers.lookup.sessions import get_session
-
         one = await get_session(await open_holdfast(data, address), session)
-        sent = await one.send(said, how=how, by=by)
-        behind = f", after {sent.ahead} before it" if sent.ahead else ""
-        print_answer(json, f"Turn {sent.turn} takes it up{behind}.", session=session, turn=sent.turn, ahead=sent.ahead)
+        sent = await one.send(message, how=how, by=by)
+        behind = f", after {sent.ahead} queued before it" if sent.ahead else ""
+        text = f"Turn {sent.turn} gets the message{behind}."
+        print_answer(json, text, session=session, turn=sent.turn, ahead=sent.ahead)
 
     run_async(send_message())
 
@@ -143,13 +142,11 @@ def send(
 def interrupt(
     session: SessionId, by: By = None, json: Json = False, address: Address = None, data: Data = None
 ) -> None:
-    """Stop the turn that runs. Everything in it is answered, and the session goes on."""
+    """Stop the running turn. Every call in it is answered, and the session goes on."""
 
     async def interrupt_turn() -> None:
-        from holdfast.workers.lookup.sessions import get_session
-
         await (await get_session(await open_holdfast(data, address), session)).interrupt(by=by)
-        print_answer(json, f"Told the turn of session {session} to stop.", session=session, interrupted=True)
+        print_answer(json, f"Asked the turn of session {session} to stop.", session=session, interrupted=True)
 
     run_async(interrupt_turn())
 
@@ -157,19 +154,17 @@ def interrupt(
 @sessions.command(epilog=format_example("holdfast sessions close release", "holdfast sessions close release --now"))
 def close(
     session: SessionId,
-    now: Annotated[bool, typer.Option("--now", help="Stop the turn that runs, and drop what waits.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="Stop the running turn, and drop queued messages.")] = False,
     by: By = None,
     json: Json = False,
     address: Address = None,
     data: Data = None,
 ) -> None:
-    """End a session: it takes nothing more, and ends when what was said is done."""
+    """Close a session: it takes no more messages, and ends when all queued messages are done."""
 
     async def close_session() -> None:
-        from holdfast.workers.lookup.sessions import get_session
-
         await (await get_session(await open_holdfast(data, address), session)).close(now=now, by=by)
-        when = "now" if now else "when what was said is done"
+        when = "now" if now else "when all queued messages are done"
         print_answer(json, f"Session {session} ends {when}.", session=session, now=now)
 
     run_async(close_session())
@@ -177,14 +172,9 @@ def close(
 
 @sessions.command(epilog=format_example("holdfast sessions grants release"))
 def grants(session: SessionId, json: Json = False, address: Address = None, data: Data = None) -> None:
-    """List the answers that stand in a session."""
+    """List the grants of a session."""
 
     async def print_grants() -> None:
-        from datetime import UTC, datetime
-
-        from holdfast.workers.lookup.sessions import get_session
-        from holdfast.workers.terminal import grant_text, render
-
         now = datetime.now(UTC)
         given = await (await get_session(await open_holdfast(data, address), session)).fetch_grants()
         if json:
@@ -206,11 +196,9 @@ def revoke(
     address: Address = None,
     data: Data = None,
 ) -> None:
-    """Take an answer back that stands in a session."""
+    """Revoke a grant of a session."""
 
     async def revoke_grant() -> None:
-        from holdfast.workers.lookup.sessions import get_session
-
         one = await (await get_session(await open_holdfast(data, address), session)).revoke(grant, by)
         body = {"session": session, "grant": grant, "covers": one.covers}
         print_answer(json, f"{grant} of session {session}: revoked ({one.covers})", **body)
@@ -219,10 +207,7 @@ def revoke(
 
 
 async def _fetch_approvals(holdfast: Holdfast, view: SessionView) -> tuple[ApprovalView, ...]:
-    """What waits for somebody in the turn that runs."""
-    from holdfast.errors import HoldfastError
-    from holdfast.workers.lookup.approvals import fetch_waiting
-
+    """The pending approvals of the running turn."""
     if not view.turn or not view.pending:
         return ()
     try:

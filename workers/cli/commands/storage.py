@@ -1,29 +1,34 @@
-"""`holdfast storage …`: try where payloads are kept, and remove what no history needs any more."""
+"""`holdfast storage …`: test the stores of payloads, and remove what no history needs any more."""
 
 from __future__ import annotations
 
 import shlex
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from temporalio.api.common.v1 import Payload
+from temporalio.client import Client
+from temporalio.converter import StorageDriver, StorageDriverRetrieveContext, StorageDriverStoreContext
 
+from holdfast.config.settings import Settings
+from holdfast.errors import BadInput, HoldfastError
+from holdfast.payloads.bucket_store import BucketStorage, build_buckets, build_drivers
+from holdfast.payloads.file_store import forget_namespaces, list_namespaces
 from holdfast.workers.cli.commands.encryption import print_progress
-from holdfast.workers.cli.options import Address, Data, Json, format_example, parse_seconds, resolve_settings, run_async
+from holdfast.workers.cli.open_client import run_async
+from holdfast.workers.cli.options import Address, Data, Json, format_example, parse_seconds
+from holdfast.workers.cli.resolve_settings import resolve_settings
 from holdfast.workers.exit_codes import FAILED
+from holdfast.workers.runtime import log_setup
+from holdfast.workers.runtime.connect import connect
+from holdfast.workers.storage.referenced import NamespaceUsage, read_namespaces
+from holdfast.workers.storage.sweep import SweepPlan, SweepResult, read_clock, sweep_bucket, sweep_folders
 from holdfast.workers.terminal.output import escape_line, print_json, print_note, print_table, print_text
-
-if TYPE_CHECKING:
-    from temporalio.client import Client
-    from temporalio.converter import StorageDriver
-
-    from holdfast.config.settings import Settings
-    from holdfast.workers.storage.referenced import NamespaceUsage
-    from holdfast.workers.storage.sweep import SweepPlan, SweepResult
 
 LEAST_GRACE = 3_600
 storage = typer.Typer(
-    help="Payloads and outputs that are kept outside the histories: check, sweep.",
+    help="Payloads and outputs that are stored outside the histories: check, sweep.",
     epilog=format_example("holdfast storage check", "holdfast storage sweep"),
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -31,27 +36,29 @@ storage = typer.Typer(
 DAY = 86_400
 Grace = Annotated[
     int | None,
-    typer.Option("--grace", metavar="1d", help="What is younger stays: 1h, 36h, 7d; else a day.", parser=parse_seconds),
+    typer.Option(
+        "--grace", metavar="1d", help="Keep files newer than this: 1h, 36h, 7d; default: 1d.", parser=parse_seconds
+    ),
 ]
-Delete = Annotated[bool, typer.Option("--delete", help="Remove it; else only say what would be removed.")]
+Delete = Annotated[bool, typer.Option("--delete", help="Remove the files; default: only print what would be removed.")]
 Also = Annotated[
     list[str] | None,
     typer.Option(
-        "--also", metavar="NAMESPACE", help="Another namespace whose payloads are kept here. May be repeated."
+        "--also", metavar="NAMESPACE", help="Another namespace whose payloads are stored here. May be repeated."
     ),
 ]
 Ignore = Annotated[
     bool,
     typer.Option(
         "--ignore-unreadable",
-        help="Go on though something cannot be read, as a forged reference; of a lost key with --all too.",
+        help="Continue despite unreadable references; together with --all also despite a lost key.",
     ),
 ]
 Forget = Annotated[
     list[str] | None,
-    typer.Option("--forget", metavar="NAMESPACE", help="One that is gone for good: nobody asks for it any more."),
+    typer.Option("--forget", metavar="NAMESPACE", help="Namespace that was deleted. May be repeated."),
 ]
-All = Annotated[bool, typer.Option("--all", help="Even if nothing at all that is kept here is needed by anybody.")]
+All = Annotated[bool, typer.Option("--all", help="Allow removing every payload.")]
 
 
 def register_commands(app: typer.Typer) -> None:
@@ -61,7 +68,7 @@ def register_commands(app: typer.Typer) -> None:
 
 @storage.command(epilog=format_example("holdfast storage check", "holdfast storage check --json"))
 def check(data: Data = None, json: Json = False) -> None:
-    """Try every store that the settings name: write a payload to the one that is written to, and read from all.
+    """Test every store of the settings: write a payload to the store in use, and reach all of them.
 
     The exit code is 1 when one of them does not work.
     """
@@ -78,9 +85,6 @@ def check(data: Data = None, json: Json = False) -> None:
 
 
 async def _test_stores(settings: Settings) -> list[dict[str, Any]]:
-    from holdfast.payloads.bucket_store import build_drivers
-    from holdfast.workers.runtime import log_setup
-
     log_setup.silence_logging()
     return [
         {"store": driver.name(), "writes": place == 0, "problem": await _test_store(driver, writes=place == 0)}
@@ -89,12 +93,6 @@ async def _test_stores(settings: Settings) -> list[dict[str, Any]]:
 
 
 async def _test_store(driver: StorageDriver, *, writes: bool) -> str | None:
-    from temporalio.api.common.v1 import Payload
-    from temporalio.converter import StorageDriverRetrieveContext, StorageDriverStoreContext
-
-    from holdfast.errors import HoldfastError
-    from holdfast.payloads.bucket_store import BucketStorage
-
     sample = Payload(metadata={"encoding": b"binary/plain"}, data=b"holdfast storage check")
     try:
         if isinstance(driver, BucketStorage):
@@ -105,7 +103,7 @@ async def _test_store(driver: StorageDriver, *, writes: bool) -> str | None:
         [found] = await driver.retrieve(StorageDriverRetrieveContext(), claims)
     except (HoldfastError, OSError) as error:
         return str(error)
-    return None if found == sample else "what was written does not come back"
+    return None if found == sample else "reading returned other data than was written"
 
 
 @storage.command(
@@ -126,19 +124,19 @@ def sweep(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Remove stored payloads and whole outputs that nothing on the server needs any more. Without --delete, say which.
+    """Remove stored payloads and whole outputs that nothing on the server needs. Without --delete, only count them.
 
-    Every history that the server still has is read, open and closed, and what they refer to stays, and whatever is
-    younger than --grace. Turns may run meanwhile, here and elsewhere. When anything cannot be read nothing is removed.
+    Every open and closed history on the server is read; what it refers to is kept, and everything newer than --grace.
+    Turns may run meanwhile, here and elsewhere. If anything cannot be read, nothing is removed.
 
-    A folder or a bucket may be shared by namespaces: name all of them with --also. One that servers share must not be
-    swept: each of them would remove the others' payloads. Outputs are swept on the host where they are.
+    Several namespaces may share a folder or a bucket: name all of them with --also. A folder or bucket that several
+    servers share must not be swept: each would remove the payloads of the others. Outputs are swept on their host.
     """
-    from holdfast.errors import BadInput
-
     grace = DAY if grace is None else grace
     if grace < LEAST_GRACE:
-        raise BadInput("--grace is at least an hour: a payload is stored before the event is written that names it")
+        raise BadInput(
+            "--grace must be at least an hour: a payload is stored before the event that refers to it is written"
+        )
     asked = _SweepOptions(
         delete, float(grace), tuple(also or ()), ignore_unreadable, everything, json, tuple(forget or ())
     )
@@ -164,7 +162,7 @@ class _SweepOptions:
 
 @dataclass(frozen=True)
 class _SweepReport:
-    """What a sweep did, or would do; and why it did nothing, if it was to."""
+    """What a sweep removed or would remove, and why it refused to."""
 
     deleted: bool
     runs: int
@@ -174,12 +172,6 @@ class _SweepReport:
 
 
 async def _run_sweep(settings: Settings, address: str | None, options: _SweepOptions) -> _SweepReport:
-    from holdfast.payloads.file_store import forget_namespaces
-    from holdfast.workers.runtime import log_setup
-    from holdfast.workers.runtime.connect import connect
-    from holdfast.workers.storage.referenced import read_namespaces
-    from holdfast.workers.storage.sweep import SweepPlan, read_clock
-
     log_setup.silence_logging()
     lenient = settings.encryption.model_copy(update={"plain": "accept"})
     settings = replace(settings, encryption=lenient)
@@ -199,9 +191,6 @@ async def _run_sweep(settings: Settings, address: str | None, options: _SweepOpt
 
 
 async def _sweep_places(settings: Settings, names: list[str], plan: SweepPlan) -> list[SweepResult]:
-    from holdfast.payloads.bucket_store import build_buckets
-    from holdfast.workers.storage.sweep import sweep_bucket, sweep_folders
-
     return [
         *await sweep_folders(settings, plan),
         *[await sweep_bucket(buckets, names, plan) for buckets in build_buckets(settings)],
@@ -209,28 +198,24 @@ async def _sweep_places(settings: Settings, names: list[str], plan: SweepPlan) -
 
 
 def _build_client(client: Client, namespace: str) -> Client:
-    from temporalio.client import Client
-
     config = client.config(active_config=True)
     config["namespace"] = namespace
     return Client(**config)
 
 
 def _find_unknown_namespaces(settings: Settings, names: list[str]) -> list[str]:
-    from holdfast.payloads.file_store import list_namespaces
-
     known = {*list_namespaces(settings.data), *list_namespaces(settings.payloads_folder)}
     if not (others := sorted(known.difference(names))):
         return []
     options = " ".join(f"--also {shlex.quote(name)}" for name in others)
     return [
-        f"what is kept here is used for other namespaces too: look at all of them with {options}; "
-        "one that is gone for good is left out with --forget NAMESPACE"
+        f"other namespaces store payloads here too: add {options}; for a namespace that was deleted, add --forget "
+        "NAMESPACE"
     ]
 
 
 def _list_objections(reached: NamespaceUsage, places: list[SweepResult], options: _SweepOptions) -> list[str]:
-    """Why nothing should be removed."""
+    """The reasons not to remove anything."""
     found = [] if options.ignore_unreadable else list(reached.troubles)
     if not (options.ignore_unreadable and options.everything):
         found += reached.locked
@@ -240,19 +225,19 @@ def _list_objections(reached: NamespaceUsage, places: list[SweepResult], options
     for place in places:
         if place.is_strange and not (needed and place.place.endswith("outputs")):
             found.append(
-                f"nothing that is kept in {place.place} is needed by anything on this server: is it another server's? "
-                "If it is not, say --all"
+                f"nothing on this server needs anything in {place.place}: does it belong to another server? "
+                "If not, add --all"
             )
     return found
 
 
 def _print_report(report: _SweepReport) -> None:
-    print_text(escape_line(f"{report.runs:,} runs of workflows read, in {', '.join(report.namespaces)}."))
+    print_text(escape_line(f"Read {report.runs:,} workflow runs of {', '.join(report.namespaces)}."))
     word = "removed" if report.deleted else "could be removed"
     for place in report.places:
         print_text(
             escape_line(
-                f"{place.place}: {place.needed:,} needed, {place.young:,} young, "
+                f"{place.place}: {place.needed:,} needed, {place.young:,} newer than --grace, "
                 f"{place.removed:,} {word} ({_format_size(place.removed_bytes)})"
             )
         )
@@ -261,11 +246,11 @@ def _print_report(report: _SweepReport) -> None:
     for reason in report.refused[:20]:
         print_note(escape_line(f"holdfast: {reason}"))
     if len(report.refused) > 20:
-        print_note(f"holdfast: and {len(report.refused) - 20:,} more; --json tells all")
+        print_note(f"holdfast: and {len(report.refused) - 20:,} more (--json lists all)")
     if report.refused:
-        print_note("holdfast: nothing is removed as long as this is so")
+        print_note("holdfast: not removed: fix the problems above")
     elif not report.deleted and any(place.removed for place in report.places):
-        print_note("Nothing was removed: say --delete.")
+        print_note("Nothing was removed: add --delete.")
 
 
 def _format_size(count: int) -> str:

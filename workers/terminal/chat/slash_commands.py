@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.styled import Styled
 from rich.text import Text
 
 from holdfast.client.session import Session
@@ -16,12 +17,12 @@ from holdfast.domain.session.session_io import Steering
 from holdfast.errors import BadInput
 from holdfast.util.suggestions import did_you_mean
 from holdfast.workers.terminal import grant_text, session_text
-from holdfast.workers.terminal.render import format_line
+from holdfast.workers.terminal.render import build_table, format_line
 
 KEYS_HELP = """\
 Enter sends. While a turn runs, the model reads the message after the calls that run. \\ and Enter, Alt-Enter or Ctrl-J
 begin a new line; a paste may have several. Tab completes commands and @files. Up and Ctrl-R find earlier messages.
-Esc or Ctrl-C stops the turn, Ctrl-C again leaves. Ctrl-D leaves, and what runs goes on. Ctrl-Z suspends."""
+Esc or Ctrl-C stops the turn, Ctrl-C again leaves. Ctrl-D leaves, and the turn goes on. Ctrl-Z suspends."""
 
 
 class ChatContext(Protocol):
@@ -76,8 +77,8 @@ async def run_chat_command(text: str, chat: ChatContext) -> CommandAnswer:
 async def _show_help(chat: ChatContext, rest: str) -> CommandAnswer:
     usages = {f"{name} {command.takes}".rstrip(): command.about for name, command in COMMANDS.items()}
     usages["//…"] = "send a message that begins with /"
-    lines = [f"{usage:<16} {about}" for usage, about in usages.items()]
-    return CommandAnswer(Text("\n".join([*lines, KEYS_HELP]), "dim"))
+    table = build_table((), usages.items())
+    return CommandAnswer(Styled(Group(table, Text(KEYS_HELP)), "dim"))
 
 
 async def _change_mode(chat: ChatContext, rest: str) -> CommandAnswer:

@@ -1,6 +1,6 @@
-"""Reading a person's answer at a terminal: the keys, a line, or a form field by field.
+"""Reading a person's answer at a terminal: a key, a line, or a form field by field.
 
-What does not fit is asked again here, before anything is sent. The turn checks it all the same.
+Invalid input is asked for again here, before anything is sent. The turn checks the answer too.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from holdfast.workers.terminal.render import format_line
 from holdfast.workers.terminal.turn_board import Row
 
 LATER = ""
-"""They put it off."""
+"""The person skips the question."""
 NO, STOP = "/no", "/stop"
-"""They would not say; and the turn is to stop as well."""
+"""The person declines to answer; and stops the turn as well."""
 BACK = "/back"
 _DECLINE_HINT = f"{NO} declines, {STOP} declines and stops the turn"
 _LINE_HINT = f"an empty line skips, {_DECLINE_HINT}"
-_FORM_HINT = f"{BACK} goes back, Ctrl-D puts it off and keeps what you typed, {_DECLINE_HINT}"
+_FORM_HINT = f"{BACK} goes back, Ctrl-D skips and keeps what you typed, {_DECLINE_HINT}"
 _SEND_HINT = "an empty line sends it, the number of a field changes that"
 
 Drafts = dict[str, FormDraft]
-"""Forms that were begun, by approval."""
+"""Partly filled forms, by approval."""
 
 
 class LineReader(Protocol):
@@ -44,14 +44,14 @@ class LineReader(Protocol):
 
 
 def describe_answering(approval: ApprovalView) -> str:
-    """What can be typed."""
+    """A hint about what can be typed."""
     if approval.form is not None:
         return _FORM_HINT
     return f"a number chooses, {_LINE_HINT}" if len(approval.options) > 1 else _LINE_HINT
 
 
 async def read_answer(approval: ApprovalView, reader: LineReader, drafts: Drafts) -> str:
-    """The answer that they typed, once it fits; or LATER, NO or STOP."""
+    """The valid answer that was typed; or LATER, NO or STOP."""
     try:
         if approval.form is None:
             return await _read_option(approval, reader)
@@ -87,14 +87,14 @@ async def _fill_form(approval_id: str, reader: LineReader, drafts: Drafts) -> st
 
 
 def _apply_line(draft: FormDraft, text: str) -> FormDraft:
-    """After a line; ValueError says what is wrong with it."""
+    """The draft after a typed line; ValueError for an invalid line."""
     if text.strip() == BACK:
         return draft.step_back()
     return draft.take_text(text) if draft.name is not None else draft.change_field(text.strip())
 
 
 def _format_prompt(draft: FormDraft) -> list[str]:
-    """What stands above the line."""
+    """The lines above the input line."""
     if draft.name is not None:
         return ["", *draft.format_question()]
     return ["", "Your answer:", *draft.format_review(), f"  ({_SEND_HINT})"]
@@ -112,7 +112,7 @@ KEY_LABELS = {
 }
 UNKNOWN_OUTCOME_LABELS = {"y": "run again", "d": "done", "n": "failed", "N": "failed, stop"}
 UNKNOWN_OUTCOME_LABELS |= {"s": "skip", "v": "view all"}
-"""Of a call of which nobody knows whether it ran."""
+"""The labels for a call of which it is unknown whether it ran."""
 DONE_ANSWER = "It was done."
 KEY_DECISIONS = {
     "y": ("proceed_once", False, "Approved."),
@@ -121,9 +121,9 @@ KEY_DECISIONS = {
 }
 """The decision, whether it stops the turn, and what is printed, by key."""
 UNKNOWN_OUTCOME_DECISIONS = {
-    "y": ("proceed_once", False, "It is run again."),
-    "n": ("cancel", False, "Taken as failed."),
-    "N": ("cancel", True, "Taken as failed, and the turn stops."),
+    "y": ("proceed_once", False, "It runs again."),
+    "n": ("cancel", False, "Recorded as failed."),
+    "N": ("cancel", True, "Recorded as failed, and the turn stops."),
 }
 
 
@@ -139,7 +139,7 @@ def list_keys(approval: ApprovalView, offer: int | None) -> dict[str, str]:
 
 
 def format_keys(approval: ApprovalView, offer: int | None, width: int) -> str:
-    """The keys as they are shown, on as many lines as they need; none of them is broken."""
+    """The keys with their labels, on as many lines as they need; no label is broken."""
     if offer is None:
         words = [f"[{key}] {label}" for key, label in list_keys(approval, None).items()]
     else:
@@ -149,7 +149,7 @@ def format_keys(approval: ApprovalView, offer: int | None, width: int) -> str:
 
 
 def describe_waiting(waiting: list[Row], again: str) -> str:
-    """What is waited for, and how it is answered; `again` says how to be asked here once more."""
+    """What is pending, and how to decide; `again` says how to be asked here again."""
     kinds = {row.asks == approval_text.QUESTION_KIND for row in waiting}
     what = "a decision" if kinds != {True} else "an answer"
     commands = " or ".join(f"`holdfast {'respond' if kind else 'approve'}`" for kind in sorted(kinds))
@@ -162,13 +162,13 @@ def format_heading(approval: ApprovalView, place: str) -> str:
         by = f": {approval_text.describe_asker(approval)}" if approval.server else ","
         return f"{place.capitalize()}, {render.format_tool(approval.tool, approval.display_name)}{by} asks you:"
     if approval.kind == approval_text.UNKNOWN_KIND:
-        return f"What became of {place}? {render.format_line(approval.title)}"
+        return f"Unknown outcome of {place}: {render.format_line(approval.title)}"
     return f"Approve {place}? {render.format_line(approval.title)}"
 
 
 def describe_delivery(acknowledged: DecisionResult | None) -> str:
-    """How an answer was sent that no worker has acknowledged."""
-    return "" if acknowledged else " No worker answered, so it was left as a signal for the next one."
+    """A note if no worker has acknowledged the decision; empty otherwise."""
+    return "" if acknowledged else " No worker answered, so it was sent as a signal for the next one."
 
 
 def _fill_lines(words: Iterable[str], width: int) -> list[str]:

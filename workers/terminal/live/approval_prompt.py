@@ -1,6 +1,6 @@
-"""Asking a person at a terminal about one waiting call after another, and taking the keys that answer.
+"""Asking a person at a terminal about one pending approval after another, by single keys.
 
-Where that is shown is for the `ApprovalScreen` to say.
+An `ApprovalScreen` shows the questions.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from holdfast.workers.terminal.turn_board import Board, Row
 KEY_SECONDS = 0.15
 RETRY_SECONDS = 1.0
 ARM_SECONDS = 0.3
-"""Nobody has read a question sooner: until then its keys are not shown, and a key that is pressed is not an answer."""
+"""Nobody reads a question faster: until then its keys are not shown, and a pressed key is ignored."""
 SETTLE_SECONDS = 0.5
-"""After a grant was given: the calls that it covers need not be asked about."""
+"""The pause after a grant was given, in which the calls that it covers are allowed."""
 ASK_AGAIN_KEY = "a"
 
 
@@ -58,7 +58,7 @@ class ApprovalScreen(LineReader, Protocol):
     """Where the questions are shown."""
 
     def lend_terminal(self) -> AbstractAsyncContextManager[None]:
-        """The terminal is another program's, until the end of the block."""
+        """Lend the terminal to another program, until the end of the block."""
 
 
 class Asker:
@@ -67,7 +67,7 @@ class Asker:
     def __init__(
         self, holdfast: Holdfast, turn: Turn, board: Board, screen: ApprovalScreen, *, in_chat: bool = False
     ) -> None:
-        """In a chat no letter asks again about what was skipped: it could be the first of a message."""
+        """In a chat no letter asks again about skipped approvals: it could be the first of a message."""
         self._holdfast = holdfast
         self._turn = turn
         self.boards = {turn.id: board}
@@ -77,20 +77,20 @@ class Asker:
         self._pending: PendingApproval | None = None
         self._asked_at = 0.0
         self._offer: int | None = None
-        """The grant that they are about to give."""
+        """The offer that the person is about to choose."""
         self._skipped: set[str] = set()
         self._mine: set[str] = set()
-        """The approvals that they have answered."""
+        """The approvals that the person has decided on."""
         self._drafts: Drafts = {}
         self._keys: asyncio.Queue[str] = asyncio.Queue()
         self._began = datetime.now(UTC)
         self.free = asyncio.Event()
-        """Set unless an editor is open: that must not be torn away."""
+        """Cleared while an editor is open: the screen must not end then."""
         self.free.set()
         self.which = ""
-        """The call that is asked about, in a line."""
+        """A line about the call that is asked about."""
         self.stopped = False
-        """Was the turn told to stop?"""
+        """Whether the turn was asked to stop."""
 
     @property
     def asked_call_id(self) -> str | None:
@@ -99,19 +99,19 @@ class Asker:
 
     @property
     def waiting_summary(self) -> str:
-        """What waits and is not asked about now: it was skipped, or answered and waits for other people."""
+        """The pending approvals that are not asked about: skipped, or decided here and waiting for other approvers."""
         rows = self._waiting_rows
         waiting = [row.approval_id for row in rows]
         if not waiting or not set(waiting) <= self._skipped | self._mine:
             return ""
         if self._skipped.isdisjoint(waiting):
-            return f"{len(waiting)} waiting for others: you have answered"
+            return f"{len(waiting)} waiting for other approvers"
         again = "type /ask" if self._in_chat else f"press [{ASK_AGAIN_KEY}]"
         return f"{len(waiting)} waiting for {describe_waiting(rows, again)}"
 
     @property
     def _waiting_rows(self) -> list[Row]:
-        """The calls that wait for a person, those of delegated turns last."""
+        """The calls with a pending approval, those of delegated turns last."""
         return [row for board in list(self.boards.values()) for row in board.waiting_rows]
 
     @property
@@ -119,11 +119,11 @@ class Asker:
         return asyncio.get_running_loop().time() - self._asked_at >= ARM_SECONDS
 
     def format_keys(self, width: int) -> str:
-        """The keys that answer; empty while there are none."""
+        """The keys that answer now; empty if there are none."""
         return format_keys(self._pending.approval, self._offer, width) if self._pending and self._is_armed else ""
 
     def accepts_key(self, key: str) -> bool:
-        """Does a key answer what is asked, or ask for it again?"""
+        """Whether the key answers the question, or asks again about skipped ones."""
         if self._pending is None:
             return key == ASK_AGAIN_KEY and not self._in_chat and bool(self.waiting_summary)
         return self._is_armed and key in list_keys(self._pending.approval, self._offer)
@@ -133,11 +133,11 @@ class Asker:
         self._keys.put_nowait(key)
 
     def ask_again(self) -> None:
-        """Ask about what was skipped."""
+        """Ask about the skipped approvals again."""
         self._skipped = set()
 
     def notice_event(self, event: Event, turn_id: str) -> None:
-        """Print what others do in a turn; stop asking about what they have decided or changed."""
+        """Print what others do in a turn; stop asking about a call that they have decided or changed."""
         if event.at > self._began and (words := describe_news(event, self._holdfast.actor_name)):
             self._print_words(words)
         if event.kind != "call":
@@ -224,26 +224,26 @@ class Asker:
 
     async def _edit_call(self, pending: PendingApproval) -> None:
         """Let the person change the call in their editor; the changed call is asked about again."""
-        kept: list[str] = []
+        notes: list[str] = []
         self.free.clear()
         try:
             async with self._screen.lend_terminal():
-                changed = await change_in_editor(self._holdfast, pending, "modify", kept.append)
+                changed = await change_in_editor(self._holdfast, pending, "modify", notes.append)
             self._print_words(f"Changed.{describe_delivery(changed.answer)}" if changed else "Nothing was changed.")
             if changed:
                 self._mine.add(pending.approval.approval_id)
                 self._stop_asking()
         except HoldfastError as error:
-            self._screen.print_above(Text(f"That did not count: {strip_controls(str(error))}", "red"))
+            self._screen.print_above(Text(f"Not sent: {strip_controls(str(error))}", "red"))
         finally:
-            for words in kept:
+            for words in notes:
                 self._print_words(words)
             self.free.set()
 
     def _show_offers(self, approval: ApprovalView) -> None:
         """List the grants that are offered, before one is given."""
         if not approval.offers:
-            self._print_words("This one can only be answered for once.")
+            self._print_words("This approval offers no grants.")
             return
         self._screen.print_above(Text("\n".join(f"  {row}" for row in number_offers(approval.offers)), "yellow"))
         self._forget_keys()
@@ -255,7 +255,7 @@ class Asker:
             self._offer = int(key) - 1
         elif key == "n":
             self._offer = None
-            self._print_words("Not from now on: what about this one?")
+            self._print_words("No grant: decide about this call.")
         elif key == "y":
             offer = offers[number]
             words = f"Approved; {describe_coverage(offer, GrantWish(), datetime.now(UTC), turn=self._turn.id)}."
@@ -263,7 +263,7 @@ class Asker:
             await asyncio.sleep(SETTLE_SECONDS)
 
     async def _answer_question(self, approval: ApprovalView) -> None:
-        """Let the person answer in a line of its own: single keys would be the beginning of an answer."""
+        """Let the person answer in a line: single keys could be the beginning of an answer."""
         self._print_words(f"({describe_answering(approval)})")
         typing = asyncio.create_task(read_answer(approval, self._screen, self._drafts))
         try:
@@ -285,26 +285,26 @@ class Asker:
         return self._pending is not None and self._pending.approval is approval
 
     async def _refuse_call(self, approval: ApprovalView) -> None:
-        """Refuse, with a reason for the model."""
+        """Refuse the call with a reason for the model."""
         self._print_words("(why not, for the model; an empty line goes back)")
         reason = await self._read_words("why> ")
         if reason:
             await self._send_decision(approval, "cancel", "Refused, and the model reads why.", note=reason)
 
     async def _read_words(self, label: str) -> str | None:
-        """What is typed in a line; None when they went back with Ctrl-D or Esc."""
+        """A typed line; None for Ctrl-D or Esc."""
         try:
             return (await self._screen.read_line(label)).strip()
         except EOFError:
             return None
 
     async def _settle_unknown_outcome(self, approval: ApprovalView, key: str) -> None:
-        """Decide on a call of which nobody knows whether it ran."""
+        """Decide on a call of which it is unknown whether it ran."""
         if key == "d":
-            self._print_words("(what it gave, for the model; an empty line says only that it was done)")
+            self._print_words("(its result, for the model; an empty line says only that it was done)")
             words = await self._read_words("result> ")
             if words is not None:
-                await self._send_decision(approval, "respond", "Taken as done.", content=words or DONE_ANSWER)
+                await self._send_decision(approval, "respond", "Recorded as done.", content=words or DONE_ANSWER)
         elif key in UNKNOWN_OUTCOME_DECISIONS:
             outcome, self.stopped, words = UNKNOWN_OUTCOME_DECISIONS[key]
             await self._send_decision(approval, outcome, words, stop_turn=self.stopped)
@@ -330,9 +330,9 @@ class Asker:
             self.stopped = False
             self._mine.discard(name)
             self._skipped.add(name)
-            self._screen.print_above(Text(f"That did not count: {strip_controls(str(error))}", "red"))
+            self._screen.print_above(Text(f"Refused: {strip_controls(str(error))}", "red"))
             return
-        others = " Somebody else's word is needed too." if counted and counted.status == "awaiting_approval" else ""
+        others = " It needs another approver too." if counted and counted.status == "awaiting_approval" else ""
         self._print_words(f"{words}{others}{describe_delivery(counted)}")
 
     def _stop_asking(self) -> None:

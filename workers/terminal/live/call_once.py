@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 
 from holdfast.client.client import Holdfast
@@ -12,15 +11,15 @@ from holdfast.domain.turn.activity_io import LiveOutput
 from holdfast.util.text import strip_controls
 from holdfast.workers.exit_codes import FAILED, INTERRUPTED
 from holdfast.workers.terminal import render
-from holdfast.workers.terminal.approval_text import format_decide_command
-from holdfast.workers.terminal.follow_lines import catch_interrupt, mention_silence, run_unless_left
+from holdfast.workers.terminal.follow_turn import ApprovalPrinter, follow_turn
 from holdfast.workers.terminal.live.live_screen import follow_live
 from holdfast.workers.terminal.output import is_interactive, print_json, print_note
 
 
 async def call_and_wait(holdfast: Holdfast, turn: Turn, json: bool) -> int:
     """Wait for the one response of a turn; the exit code."""
-    stays = await (follow_live(holdfast, turn) if is_interactive() and not json else _follow_aside(turn))
+    live = is_interactive() and not json
+    stays = await (follow_live(holdfast, turn) if live else follow_turn(turn, ApprovalPrinter().print_item))
     if not stays:
         print_note(
             f"Detached; turn {turn.id} goes on. Come back with: holdfast turn watch {render.quote_shell(turn.id)}"
@@ -35,27 +34,8 @@ async def call_and_wait(holdfast: Holdfast, turn: Turn, json: bool) -> int:
     return 0 if response.status == "success" else FAILED
 
 
-async def _follow_aside(turn: Turn) -> bool:
-    """Say on standard error what is waited for; False when the viewer left before the end."""
-    asked: set[str] = set()
-
-    async def print_items() -> None:
-        async for item in turn.watch():
-            silence.cancel()
-            if not isinstance(item, LiveOutput) and item.approval_id and item.approval_id not in asked:
-                asked.add(item.approval_id)
-                print_note(f"waits: {format_decide_command(item.approval_id, item.asks)}")
-
-    silence = asyncio.create_task(mention_silence(turn))
-    with catch_interrupt() as left:
-        try:
-            return await run_unless_left(left, print_items())
-        finally:
-            silence.cancel()
-
-
 async def fetch_output(turn: Turn, call_id: str) -> LiveOutput:
-    """What a call has put out so far, or what came of it."""
+    """The output of a running call, or the result of an ended one."""
     live = await turn.fetch_output(call_id)
     if live is not None:
         return live

@@ -1,6 +1,6 @@
-"""Changing a call before it runs: the text or the arguments that are changed, given or edited (S25).
+"""Changing a call before it runs: its text or arguments, given by options or edited (S25).
 
-The file and its editor are in `editor`; what a changed call is, its turn says.
+`editor` has the file and the editor; the turn checks the changed call.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple, NoReturn
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
 
 from holdfast.client.client import Holdfast
 from holdfast.client.turn import Turn
@@ -21,17 +21,14 @@ from holdfast.domain.turn.approval_view import ApprovalView
 from holdfast.domain.turn.update_bodies import DecisionResult
 from holdfast.errors import BadInput, DecisionRefused, HoldfastError
 from holdfast.util.json_values import digest_canonical
-from holdfast.util.text import shorten_text, strip_controls
 from holdfast.util.text_replacement import apply_replacement, find_replacement
 from holdfast.workers.lookup.approvals import PendingApproval
 from holdfast.workers.terminal.editor import get_editor_command, open_draft, run_editor
-from holdfast.workers.terminal.input_files import STDIN, read_text
+from holdfast.workers.terminal.input_files import parse_arguments, read_source, read_words
 from holdfast.workers.terminal.render import quote_shell
 
 CONTENT_LIMIT = 1_000_000
 """Characters of a changed text, as a decision takes them."""
-FILE_LIMIT = 8_000_000
-"""Bytes of a file."""
 EDITING_SECONDS = 900.0
 """How long others see that a call is being edited, if the end is never announced."""
 RENEW_SECONDS = 600.0
@@ -41,18 +38,18 @@ _SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,12}")
 
 @dataclass(frozen=True)
 class EditableText:
-    """What of a call is changed: the file that it changes, one text of its arguments, or all of them as JSON."""
+    """The editable text of a call: the file that it changes, one text of its arguments, or all arguments as JSON."""
 
     text: str
     suffix: str
     arguments: dict[str, Any] | None = None
-    """All of the call's, unless one text of them is changed."""
+    """All arguments of the call; None if one text of them is edited."""
     current: str | None = None
-    """The file as it is, where the text is all of it as the call would leave it."""
+    """The present content of the file, if the text is the whole file as the call would leave it."""
 
     @property
     def option(self) -> str | None:
-        """With which `holdfast modify` takes the same text from a file, if it does."""
+        """The option of `holdfast modify` that takes the same text from a file, if there is one."""
         if self.current is not None:
             return None
         return "--content " if self.arguments is None else "--arguments @"
@@ -63,7 +60,7 @@ class EditableText:
             return {"content": _check_size(typed)}
         if self.current is not None:
             return {"arguments": self.arguments | _build_replacement(self.current, _check_size(typed))}
-        arguments = _parse_object(typed, "what you typed")
+        arguments = parse_arguments(typed, "what you typed")
         return None if _is_same_json(arguments, self.arguments) else {"arguments": arguments}
 
 
@@ -74,8 +71,9 @@ class SentChange(NamedTuple):
 
 
 def build_editable(call: Call) -> EditableText:
-    """What a person would edit: the whole file, where the call replaces text in it; the text that the tool names; else
-    the arguments."""
+    """Build the text that a person edits: the whole file, if the call replaces text in it; the argument that the tool
+    names; else all arguments.
+    """
     arguments = call.bound.arguments if call.bound else {}
     shown = call.confirmation
     text = arguments.get(shown.edits) if shown and shown.edits else None
@@ -92,16 +90,14 @@ def read_change(content: str | None, arguments: str | None) -> dict[str, Any] | 
     if content is not None and arguments is not None:
         raise BadInput("give --content or --arguments, not both")
     if content is not None:
-        return {"content": _check_size(_read_file(content))}
-    return (
-        {"arguments": _parse_object(_read_json_text(arguments), "the value of --arguments")}
-        if arguments is not None
-        else None
-    )
+        return {"content": _check_size(read_source(content, encoding="utf-8"))}
+    if arguments is not None:
+        return {"arguments": parse_arguments(read_words(arguments), "the value of --arguments")}
+    return None
 
 
 def is_new(change: dict[str, Any], pending: PendingApproval) -> bool:
-    """Does the change differ from the call's arguments?"""
+    """Whether the change differs from the call's arguments."""
     now, edits = pending.call.bound.arguments if pending.call.bound else {}, pending.approval.edits
     if "arguments" in change:
         return not _is_same_json(change["arguments"], now)
@@ -111,9 +107,9 @@ def is_new(change: dict[str, Any], pending: PendingApproval) -> bool:
 async def change_in_editor(
     holdfast: Holdfast, pending: PendingApproval, outcome: str, tell: Callable[[str], None], **details: Any
 ) -> SentChange | None:
-    """Let a person edit the call and send what they made of it; None when they changed nothing.
+    """Let a person edit the call, and send the change; None when nothing was changed.
 
-    When that goes wrong, `tell` says where what they typed is kept.
+    On an error, `tell` gets a message that names the file with the edited text.
     """
     approval, found, command = pending.approval, build_editable(pending.call), get_editor_command()
     turn = holdfast.get_turn(approval.approval_id.rsplit("/", 2)[0])
@@ -127,27 +123,27 @@ async def change_in_editor(
                 return None
             return await send_change(holdfast, approval, outcome, change, **details)
         except (HoldfastError, asyncio.CancelledError):
-            if kept := typed.keep_file():
+            if file := typed.keep_file():
                 again = f"holdfast modify {quote_shell(approval.approval_id)}"
                 if found.option:
-                    again = f"to send it once more: {again} {found.option}{quote_shell(str(kept))}"
+                    again = f"send it again: {again} {found.option}{quote_shell(str(file))}"
                 else:
-                    again = f"it is in {kept}; to edit once more: {again}"
-                tell(f"What you typed is kept; {again}")
+                    again = f"edit again: {again}"
+                tell(f"Your text is in {file}; {again}")
             raise
 
 
 async def send_change(
     holdfast: Holdfast, approval: ApprovalView, outcome: str, change: dict[str, Any], **details: Any
 ) -> SentChange:
-    """Send a change of what was shown; DecisionRefused when it is not taken."""
+    """Send a change of the approval that was shown; DecisionRefused when it is refused."""
     details = {"digest": approval.digest, **details, **change}
     try:
         return SentChange(await holdfast.decide(approval.approval_id, outcome, **details))
     except DecisionRefused as error:
         if error.code != "bad_change":
             raise
-        raise DecisionRefused(error.code, f"the change was not taken: {error}") from error
+        raise DecisionRefused(error.code, f"the change was refused: {error}") from error
 
 
 @asynccontextmanager
@@ -159,7 +155,7 @@ async def announce_editing(turn: Turn, approval_id: str, by: str) -> AsyncIterat
         yield
     finally:
         renewing.cancel()
-        with suppress(HoldfastError, TimeoutError):  # it was decided meanwhile, or nobody is there to be told
+        with suppress(HoldfastError, TimeoutError):  # it was decided meanwhile, or no worker answers
             async with asyncio.timeout(END_SECONDS):
                 await turn.note_editing(approval_id, by=by, seconds=0)
 
@@ -172,58 +168,23 @@ async def _renew_announcement(turn: Turn, approval_id: str, by: str) -> None:
 
 
 def _is_same_json(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """As JSON has it, where 1 is not true."""
+    """Whether both are the same JSON, where 1 is not true."""
     return digest_canonical(one) == digest_canonical(other)
 
 
 def _build_replacement(current: str, edited: str) -> dict[str, Any]:
     if edited == current:
-        raise BadInput("that is the file as it is now: to change nothing, deny the call")
+        raise BadInput("the text equals the present file: to leave it unchanged, deny the call")
     return find_replacement(current, edited)
 
 
 def find_suffix(path: object) -> str:
-    """That of the file that is changed, as far as it is a plain one: a model chose it."""
+    """The suffix of the changed file if it is plain, else `.txt`: a model chose it."""
     found = PurePosixPath(path).suffix if isinstance(path, str) else ""
     return found if _SUFFIX.fullmatch(found) else ".txt"
 
 
 def _check_size(text: str) -> str:
     if len(text) > CONTENT_LIMIT:
-        raise BadInput(f"the text has {len(text):,} characters; a change takes {CONTENT_LIMIT:,}")
+        raise BadInput(f"the text has {len(text):,} characters, over the limit of {CONTENT_LIMIT:,}")
     return text
-
-
-def _read_json_text(value: str) -> str:
-    return _read_file(value.removeprefix("@")) if value.startswith("@") else read_text(value)
-
-
-def _read_file(source: str) -> str:
-    """The text of a file, as it is; `-` is standard input."""
-    if source == STDIN:
-        return read_text(source)
-    try:
-        with Path(source).open("rb") as opened:
-            data = opened.read(FILE_LIMIT + 1)
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{source!r} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if len(data) > FILE_LIMIT:
-        raise BadInput(f"{source!r} is over {FILE_LIMIT // 1_000_000} MB: a change takes {CONTENT_LIMIT:,} characters")
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{source!r} is not UTF-8 text: byte {error.start} cannot be read") from None
-
-
-def _parse_object(text: str, name: str) -> dict[str, Any]:
-    def refuse_constant(constant: str) -> NoReturn:
-        raise ValueError(f"{constant} is not a JSON value")
-
-    try:
-        value = json.loads(text, parse_constant=refuse_constant)
-        json.dumps(value, ensure_ascii=False).encode()  # half a character is none
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{name} is not JSON: {shorten_text(strip_controls(str(error)), 200)}") from None
-    if not isinstance(value, dict):
-        raise BadInput(f'{name} is no object of arguments, as {{"path": …}}')
-    return value

@@ -1,6 +1,6 @@
 """A form that is filled in at a terminal, field by field: the values so far, and the field that is asked next. Pure.
 
-Nothing that was said is lost: what does not fit is asked again, alone, and everything can be changed until it is sent.
+An invalid value is asked for again without losing the others, and every value can be changed until the form is sent.
 """
 
 from __future__ import annotations
@@ -32,38 +32,38 @@ class FormDraft:
 
     form: Form
     given: Mapping[str, JsonValue] = field(default_factory=dict)
-    """The values of the fields that were asked; None for those left out."""
+    """The values of the fields that were asked; None for an omitted one."""
     again: str | None = None
     """The field that is to be changed."""
 
     @property
     def name(self) -> str | None:
-        """The field that is asked; None when each has been."""
+        """The field that is asked; None when all have been."""
         if self.again is not None:
             return self.again
         return next((name for name in self._fields if name not in self.given), None)
 
     @property
     def content(self) -> str:
-        """The answer, as it is sent: with a null where a default is not wanted."""
+        """The answer as it is sent, with null for an omitted field that has a default."""
         fields = self._fields
-        said = {name: value for name, value in self.given.items() if value is not None or _has_default(fields[name])}
-        return json.dumps(said, ensure_ascii=False)
+        values = {name: value for name, value in self.given.items() if value is not None or _has_default(fields[name])}
+        return json.dumps(values, ensure_ascii=False)
 
     def take_text(self, text: str) -> FormDraft:
-        """The draft with a value for the field that is asked; ValueError says why the text is not one."""
+        """The draft with a value for the field that is asked; ValueError for an invalid text."""
         name = self._asked_field
         value = self._parse_value(name, text)
         return replace(self, given={**self.given, name: value}, again=None)
 
     def step_back(self) -> FormDraft:
-        """One field back."""
+        """The draft that asks for the field before."""
         names = list(self._fields)
         place = names.index(self.name) if self.name is not None else len(names)
         return replace(self, again=names[max(0, place - 1)]) if names else self
 
     def change_field(self, which: str) -> FormDraft:
-        """To a field, by its name or number; ValueError when there is none."""
+        """The draft that asks for a field, by its name or number; ValueError when there is none."""
         names = list(self._fields)
         number = int(which) if which.isascii() and which.isdigit() and len(which) < 6 else 0
         found = which if which in names else names[number - 1] if 0 < number <= len(names) else None
@@ -72,7 +72,7 @@ class FormDraft:
         return replace(self, again=found)
 
     def format_question(self) -> Iterator[str]:
-        """The field that is asked, line by line: which, what about, what may stand there, what an empty line does."""
+        """The field that is asked, line by line: its name, description, choices, type, and what an empty line does."""
         name = self._asked_field
         asked, names = self._fields[name], list(self._fields)
         needed = ", required" if name in list_required(self.form) else ""
@@ -110,7 +110,7 @@ class FormDraft:
         return value
 
     def _find_fallback(self, name: str) -> JsonValue:
-        """The value of an empty line: the one before, or the default; None for nothing."""
+        """The value of an empty line: the earlier value, or the default; None without either."""
         return self.given[name] if name in self.given else find_default(self._fields[name])
 
     def _describe_empty(self, name: str) -> Iterator[str]:
@@ -125,12 +125,12 @@ class FormDraft:
 
 
 def _has_default(asked: Field) -> bool:
-    """Has the field a default?"""
+    """Whether the field has a default."""
     return find_default(asked) is not None
 
 
 def _is_listed(asked: Field) -> bool:
-    """Does what stands above the prompt say all that may be typed?"""
+    """Whether the lines above the prompt list all valid values."""
     return find_kind(asked) == "boolean" or (find_kind(asked) == "string" and bool(list_choices(asked)))
 
 

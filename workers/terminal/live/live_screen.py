@@ -1,7 +1,7 @@
-"""Following a turn on a terminal: what its model writes, its calls with their states, and approvals asked in place.
+"""Watching a turn on a terminal: the model's reply, the calls with their states, and approvals asked in place.
 
-The board is a function of the events. Questions are printed above it in full; only the keys that answer are on it, so
-an approval that is decided elsewhere meanwhile simply stops being asked.
+The board is a function of the events. Questions are printed above it in full and only their keys are on it, so an
+approval that is decided elsewhere simply disappears.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.domain.turn.ids import format_call_turn_id
 from holdfast.errors import HoldfastError, NoWorker, TurnNotFound
 from holdfast.util.text import strip_controls
 from holdfast.workers.terminal import render
-from holdfast.workers.terminal.follow_lines import QUIET_SECONDS, catch_interrupt, run_unless_left
+from holdfast.workers.terminal.follow_turn import QUIET_SECONDS, catch_interrupt, run_unless_left
 from holdfast.workers.terminal.live.approval_prompt import Asker
 from holdfast.workers.terminal.live.prompt import Prompt
 from holdfast.workers.terminal.turn_board import Board, Row
@@ -41,7 +41,7 @@ class Screen:
     """One viewer of one turn; the `View` of a prompt while it runs."""
 
     hint = "Ctrl-C leaves; the turn goes on"
-    """What can be done while nothing is asked."""
+    """The keys that work while nothing is asked."""
 
     def __init__(self, holdfast: Holdfast, turn: Turn, prompt: Prompt, *, in_chat: bool = False) -> None:
         self._turn = turn
@@ -51,7 +51,7 @@ class Screen:
         self._held_back: dict[str, str] = {}
         self._heard_at = self._now()
         self._deserted = False
-        """No worker answers, in the middle of the turn."""
+        """Whether no worker answers, during the turn."""
         self.asker = Asker(holdfast, turn, self._board, prompt, in_chat=in_chat)
         self._delegated = _DelegatedWatchers(holdfast, self.asker)
 
@@ -81,7 +81,7 @@ class Screen:
             self._prompt.refresh()
 
     def accepts_key(self, key: str) -> bool:
-        """Does the key answer anything now?"""
+        """Whether the key answers anything now."""
         return self.asker.accepts_key(key)
 
     def press_key(self, key: str) -> None:
@@ -89,7 +89,7 @@ class Screen:
         self.asker.press_key(key)
 
     async def print_event(self, event: Event) -> None:
-        """Print what the board will not show any more; here nothing."""
+        """Print what the board will not show any more. Nothing here; subclasses override it."""
 
     @property
     def batch(self) -> str | None:
@@ -97,7 +97,7 @@ class Screen:
         return self._board.active
 
     async def _look_for_worker(self) -> None:
-        """Ask the turn for its view when no event came for a while: only a worker can answer."""
+        """Query the turn when no event came for a while: only a worker can answer."""
         while True:
             await asyncio.sleep(QUIET_SECONDS)
             if self._board.events and self._now() - self._heard_at >= QUIET_SECONDS:
@@ -117,7 +117,7 @@ class Screen:
             await asyncio.sleep(FRAME_SECONDS)
 
     def draw_board(self) -> RenderableType:
-        """The end of what the model writes, the calls, and the keys that answer."""
+        """The end of the model's reply, the calls, and the keys that answer."""
         board, batch = self._board, self.batch
         parts: list[RenderableType] = self._render_reply()
         if batch:
@@ -134,10 +134,14 @@ class Screen:
         return Group(*parts)
 
     def draw_hint(self) -> RenderableType:
-        """What the turn does, and what can be done."""
+        """What the turn does, and the keys that work."""
         if self._deserted:
-            kept = ": what you answer is kept for the next one" if self.asker.asked_call_id else ": waiting for one"
-            return Text(f"no worker answers{kept}", "yellow")
+            hint = (
+                ": your answer is sent as a signal for the next one"
+                if self.asker.asked_call_id
+                else ": waiting for one"
+            )
+            return Text(f"no worker answers{hint}", "yellow")
         if self.asker.stopped:
             return Text("the turn stops …", "dim")
         if rest := self.asker.waiting_summary:
@@ -149,17 +153,17 @@ class Screen:
     def _render_keys(self) -> list[Text]:
         keys = "" if self._prompt.is_answering else self.asker.format_keys(self._console.width)
         if keys and self._prompt.text:
-            return [Text("send or clear what you type; then a key answers this", "yellow")]
+            return [Text("send or clear your message; then a key answers this", "yellow")]
         return [Text(keys, "bold yellow")] if keys else []
 
     def _render_reply(self) -> list[RenderableType]:
-        """The last lines of what the model writes."""
+        """The last lines of the model's reply."""
         text = Text(strip_controls(self._board.model_text).rstrip())
         lines = text.wrap(self._console, self._console.width)[-max(3, self._console.height // 3) :] if text else ()
         return list(lines)
 
     def _fit_rows(self, rows: list[Row]) -> list[Row]:
-        """The calls that there is room for: all of them, or the first of those that have not ended."""
+        """The calls that fit on the screen: all, or the first of those that have not ended."""
         room = max(3, self._console.height - 9)
         if len(rows) > room or self._measure_rows(rows) > room:
             rows = [row for row in rows if not row.is_terminal][:room]
@@ -176,7 +180,7 @@ class Screen:
         )
 
     def _describe_activity(self) -> str:
-        """What the turn does, where no row shows it."""
+        """What the turn does, if no row shows it."""
         board = self._board
         if not board.events:
             quiet = self._now() - self._heard_at > QUIET_SECONDS
@@ -188,7 +192,7 @@ class Screen:
 
 
 class _DelegatedWatchers:
-    """Watches the turns that calls of a watched turn delegate to, for what they ask."""
+    """Watches the turns that calls of a watched turn delegate to, for their approvals."""
 
     def __init__(self, holdfast: Holdfast, asker: Asker) -> None:
         self._holdfast = holdfast
@@ -210,7 +214,7 @@ class _DelegatedWatchers:
                     return await self._follow_turn(turn, board)
                 except TurnNotFound:  # it is about to begin
                     await asyncio.sleep(DELEGATED_RETRY_SECONDS)
-                except NoWorker:  # it has ended, and nobody tells how it came to that
+                except NoWorker:  # it has ended, and no worker has its events
                     return None
         finally:
             del self._asker.boards[turn.id]

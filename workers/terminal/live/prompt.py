@@ -1,7 +1,7 @@
 """The bottom of the terminal while something runs: a board, a line to type in and a hint, on prompt_toolkit.
 
-Everything else is printed above it and scrolls away, so a turn goes on and prints while somebody types. What stands on
-the board and what a key means is for the `View` to say; this module knows nothing of turns.
+Everything else is printed above it and scrolls away, so a turn goes on and prints while a person types. A `View`
+defines the content of the board and the meaning of keys; this module knows nothing of turns.
 
 Why: docs/decisions/0037-prompt-toolkit.md.
 """
@@ -47,7 +47,7 @@ from rich.text import Text
 from holdfast.util.text import drop_surrogates, strip_controls
 
 ANSWER_KEYS = "yaenNsvrd123456789"
-"""The keys that may answer a question of their own, without Enter."""
+"""The keys that may answer a question by themselves, without Enter."""
 ESCAPE_SECONDS = 0.05
 """How long a lone Esc may be the beginning of an arrow key. Longer than any terminal takes to send the rest."""
 MENU_LINES = 6
@@ -57,16 +57,16 @@ MESSAGE_LABEL, MORE_LABEL = "› ", "… "
 
 
 class View(Protocol):
-    """What a `Prompt` shows, and who takes the keys that answer."""
+    """What a `Prompt` shows, and the handler of its keys."""
 
     def draw_board(self) -> RenderableType:
-        """What stands above the line."""
+        """The content above the line."""
 
     def draw_hint(self) -> RenderableType:
-        """What stands below the line."""
+        """The content below the line."""
 
     def accepts_key(self, key: str) -> bool:
-        """Does the key answer anything now?"""
+        """Whether the key answers anything now."""
 
     def press_key(self, key: str) -> None:
         """Take a key that answers."""
@@ -74,10 +74,10 @@ class View(Protocol):
 
 @dataclass(frozen=True)
 class MessageLine:
-    """The line that a chat has all the time."""
+    """The input line of a chat, which is always there."""
 
     submit: Callable[[str], bool]
-    """Takes a message; False leaves it in the line."""
+    """Takes a message; False keeps it in the line."""
     stop: Callable[[], None]
     """Esc was pressed."""
     leave: Callable[[], None]
@@ -90,7 +90,7 @@ class Prompt:
     """The last lines of one terminal."""
 
     def __init__(self, console: Console, interrupt: Callable[[], None], message: MessageLine | None = None) -> None:
-        """`interrupt` is called for Ctrl-C. Without `message` there is a line only while `read_line` waits."""
+        """`interrupt` handles Ctrl-C. Without `message` there is a line only while `read_line` waits."""
         self.view: View | None = None
         self.console = console
         self._interrupt = interrupt
@@ -99,7 +99,7 @@ class Prompt:
         self._answer: asyncio.Future[str] | None = None
         """The line that `read_line` waits for."""
         self._drawn = ("", "")
-        """The board and the hint, as they are being drawn."""
+        """The rendered board and hint."""
         self._is_lent = False
         self._unprinted: list[RenderableType] = []
         self._line_emptied = asyncio.Event()
@@ -135,16 +135,16 @@ class Prompt:
 
     @property
     def is_answering(self) -> bool:
-        """Does `read_line` wait for a line?"""
+        """Whether `read_line` waits for a line."""
         return self._answer is not None
 
     @property
     def text(self) -> str:
-        """What stands in the message line."""
+        """The text of the message line."""
         return self._message_buffer.text
 
     def offer_text(self, text: str) -> None:
-        """Put a message that was not sent back into the line, before what was typed meanwhile."""
+        """Put a message that was not sent back into the line, before text that was typed meanwhile."""
         rest = self._message_buffer.text
         self._message_buffer.text = f"{text}\n{rest}" if rest else text
         self._message_buffer.cursor_position = len(self._message_buffer.text)
@@ -152,14 +152,14 @@ class Prompt:
     def clear_text(self) -> None:
         """Empty the message line."""
         self._message_buffer.reset()
-        self._note_text(self._message_buffer)  # a reset is no change of the text to prompt_toolkit
+        self._note_text(self._message_buffer)  # prompt_toolkit reports no change of the text for a reset
 
     def refresh(self) -> None:
-        """Draw anew what may have changed."""
+        """Redraw the board and the hint."""
         self._app.invalidate()
 
     def print_above(self, item: RenderableType) -> None:
-        """Print something above, at once or when the terminal is ours again."""
+        """Print something above, at once or when the terminal is no longer lent."""
         if self._is_lent:
             self._unprinted.append(item)
             return
@@ -169,9 +169,9 @@ class Prompt:
         self.refresh()
 
     async def read_line(self, label: str) -> str:
-        """One answer in a line of its own, which ends with Enter; EOFError for Ctrl-D.
+        """Read an answer in a line of its own, up to Enter; EOFError for Ctrl-D.
 
-        It waits until a message that is being typed is sent or cleared: that was not meant as the answer.
+        It waits until a message that is being typed is sent or cleared, since that is not the answer.
         """
         await self._line_emptied.wait()
         self._answer = asyncio.get_running_loop().create_future()
@@ -188,7 +188,7 @@ class Prompt:
 
     @asynccontextmanager
     async def lend_terminal(self) -> AsyncIterator[None]:
-        """The terminal is another program's, until the end of the block."""
+        """Lend the terminal to another program, until the end of the block."""
         self._is_lent = True
         try:
             async with in_terminal():
@@ -206,12 +206,12 @@ class Prompt:
             self._line_emptied.set()
 
     def _notice_end(self, running: asyncio.Task[None]) -> None:
-        """A terminal that was closed leaves nobody to ask."""
+        """Leave when the terminal was closed."""
         if not running.cancelled() and isinstance(running.exception(), EOFError):
             (self._message.leave if self._message else self._interrupt)()
 
     def _accepts_key(self, key: str) -> bool:
-        """A key is an answer only where it is not the beginning, or a part, of something that is typed."""
+        """Whether a key is an answer: not while text is typed, of which it could be a part."""
         free = self._answer is None and not self._message_buffer.text
         return free and self.view is not None and self.view.accepts_key(key)
 
@@ -307,14 +307,14 @@ class Prompt:
         self._drawn = (self._render(view.draw_board()), self._render(view.draw_hint())) if view else ("", "")
 
     def _render(self, item: RenderableType) -> str:
-        """What rich makes of it. The view has made it harmless: colours are the only escape codes in it."""
+        """Render with rich. The view has removed control characters: the only escape codes are rich's colours."""
         with self.console.capture() as drawn:
             self.console.print(item)
         return drawn.get().removesuffix("\n")
 
 
 async def read_key(console: Console, words: Text, keys: str) -> str:
-    """Show the words until one of these keys is pressed. Ctrl-C is the signal that it is elsewhere."""
+    """Show the words until one of these keys is pressed. Ctrl-C raises SIGINT, as it does elsewhere."""
     pressed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     prompt = Prompt(console, lambda: signal.raise_signal(signal.SIGINT))
     prompt.view = _KeyQuestion(words, keys, pressed)
@@ -354,7 +354,7 @@ def _build_line(buffer: Buffer, label: Callable[[], str], search: SearchToolbar 
 
 
 def _open_output() -> Vt100_Output:
-    """Standard output, without asking the terminal where its cursor is: late answers would be read as keys."""
+    """Standard output, without cursor position requests: the terminal's late answers would be read as keys."""
 
     def measure() -> Size:
         columns, rows = shutil.get_terminal_size()

@@ -10,14 +10,18 @@ from typing import Any
 from holdfast.client.client import Holdfast
 from holdfast.client.session import Session
 from holdfast.client.turn import Turn
-from holdfast.domain.calls.events import Event
 from holdfast.domain.turn.turn_io import TurnResult
 from holdfast.errors import HoldfastError, NoWorker, RequestRefused, TurnNotFound
 from holdfast.util.text import strip_controls
 from holdfast.workers.exit_codes import FAILED, INTERRUPTED, OK
 from holdfast.workers.terminal import render
-from holdfast.workers.terminal.approval_text import format_decide_command
-from holdfast.workers.terminal.follow_lines import LinePrinter, catch_interrupt, mention_silence, run_unless_left
+from holdfast.workers.terminal.follow_turn import (
+    ApprovalPrinter,
+    LinePrinter,
+    catch_interrupt,
+    run_unless_left,
+    watch_turn,
+)
 from holdfast.workers.terminal.live.live_screen import Screen
 from holdfast.workers.terminal.live.prompt import Prompt
 from holdfast.workers.terminal.output import print_json, print_note, print_text
@@ -27,28 +31,28 @@ POLL_SECONDS = 0.2
 STOP_SECONDS = 30.0
 """How long a stopped turn may take to end."""
 TAKEN_SECONDS = 5.0
-WITHDRAWN = "The message was withdrawn before it had its turn"
+WITHDRAWN = "The message was withdrawn before its turn started"
 
 
 @dataclass
 class SingleTurnRun:
-    """One turn, and who looks on."""
+    """One turn that is followed to its end, with or without a person."""
 
     holdfast: Holdfast
     turn: Turn
     session: Session | None = None
-    """Whose turn it is: it may have to wait for those before it,"""
+    """The session of the turn, whose earlier turns may have to end first."""
     message: str | None = None
-    """and until then is only a message, with this id."""
+    """The id of the queued message that the turn will start from."""
     is_verbose: bool = False
-    """Are lines of progress wanted, on standard error?"""
+    """Print progress on standard error."""
     is_live: bool = False
-    """Is a person at the terminal who is asked?"""
+    """Ask the person at the terminal."""
     seconds: float | None = None
-    """How long it may take."""
+    """The time limit."""
 
     async def run(self, json: bool) -> int:
-        """Follow it to its end and tell how it ended; the exit code."""
+        """Follow the turn to its end and print the result; the exit code."""
         result: TurnResult | None = None
         with catch_interrupt() as left:
             try:
@@ -79,7 +83,7 @@ class SingleTurnRun:
                     raise
                 await self.session.wait_for_turn(self.turn.id)
             except NoWorker:
-                return None  # it has ended, and nobody tells how it came to that
+                return None  # it has ended, and no worker has its events
 
     async def _follow_asking(self, left: asyncio.Event) -> None:
         prompt = Prompt(render.build_console(), left.set)
@@ -89,31 +93,18 @@ class SingleTurnRun:
             await screen.run()
 
     async def _follow_watching(self) -> None:
-        lines = LinePrinter(render.build_console(to_stderr=True)) if self.is_verbose else None
-        asked: set[str] = set()
-        silence = asyncio.create_task(mention_silence(self.turn))
-        try:
-            async for item in self.turn.watch():
-                silence.cancel()
-                if lines:
-                    lines.print_item(item)
-                if not isinstance(item, Event) or not item.approval_id:
-                    continue
-                if not lines and item.approval_id not in asked:
-                    asked.add(item.approval_id)
-                    print_note(f"waits: {format_decide_command(item.approval_id, item.asks)}")
-        finally:
-            silence.cancel()
+        lines = LinePrinter(render.build_console(to_stderr=True)) if self.is_verbose else ApprovalPrinter()
+        await watch_turn(self.turn, lines.print_item)
 
     async def _wait_for_session(self) -> None:
-        """Wait until the session has what its turn left: whoever asks it next is to find that."""
+        """Wait until the session has the messages of the turn, so that the next command finds them."""
         with suppress(HoldfastError, TimeoutError):
             async with asyncio.timeout(TAKEN_SECONDS):
                 while self.session and (await self.session.fetch_view()).turn == self.turn.id:  # noqa: ASYNC110
                     await asyncio.sleep(POLL_SECONDS)
 
     async def _stop_turn(self, left: asyncio.Event) -> TurnResult | None:
-        """Stop the turn; how it ended, if that is known soon. Ctrl-C waits no longer."""
+        """Stop the turn; its result, if it ends within STOP_SECONDS. Ctrl-C ends the wait."""
         found: list[TurnResult] = []
 
         async def stop_and_read() -> None:
@@ -131,7 +122,7 @@ class SingleTurnRun:
         return found[0] if found else None
 
     async def _was_withdrawn(self) -> bool:
-        """Was it taken back before it had its turn?"""
+        """Withdraw the message; whether that succeeded before its turn started."""
         if self.session is None or self.message is None:
             return False
         try:

@@ -1,7 +1,7 @@
-"""Sending decisions, each by itself: one that is refused keeps none of the others back.
+"""Sending several decisions: a refused one does not stop the others.
 
-What is to be said of each approval is settled before the first is sent, and what became of each is told after the last:
-whoever stops reading stops no decision.
+All decisions are complete before the first is sent, and their results are printed after the last, so that a closed pipe
+stops no decision.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from holdfast.workers.terminal.live.edit_call import is_new
 from holdfast.workers.terminal.render import quote_shell
 
 _REPORTED_ERRORS = (Refused, TurnNotFound, NoWorker)
-"""What is wrong with one approval, and not with all of them."""
+"""Errors of one approval, after which the others are still decided."""
 _ANSWERED_WORDS = {
     ("respond", "scheduled"): "answered; the tool goes on with it",
     ("respond", "success"): "answered; the model reads it as the result of the call",
-    ("cancel", "scheduled"): "declined; the tool is told so, and goes on",
+    ("cancel", "scheduled"): "declined; the tool goes on without an answer",
 }
 """The result of an answered question, by the decision and the state of its call."""
 _STATUS_WORDS = {
     "success": "succeeded",
-    "error": "counts as failed",
-    "validating": "is checked again",
+    "error": "failed",
+    "validating": "is judged again",
     "executing": "runs",
 }
 
@@ -55,12 +55,12 @@ class DecisionChoice:
 
 @dataclass(frozen=True)
 class DecisionReport:
-    """What became of it: for programs, for a person, and for the exit code."""
+    """The result of a decision: for programs, for a person, and for the exit code."""
 
     body: dict[str, Any]
     sentence: str
     code: int = 0
-    """Told as a complaint when it is not 0 and nothing counted."""
+    """Not 0 for a decision that was refused, or a grant that was not saved."""
 
 
 async def with_offer(holdfast: Holdfast, choice: DecisionChoice, wish: GrantWish) -> DecisionChoice | DecisionReport:
@@ -70,12 +70,12 @@ async def with_offer(holdfast: Holdfast, choice: DecisionChoice, wish: GrantWish
         offer = wish.get_offer(found.approval)
     except _REPORTED_ERRORS as error:
         return report_refusal(choice.approval, error)
-    standing = {"scope": offer.scope, "uses": wish.uses, "lasting": wish.lasting, "remember": wish.refuses}
+    grant = {"scope": offer.scope, "uses": wish.uses, "lasting": wish.lasting, "remember": wish.refuses}
     return DecisionChoice(
         choice.approval,
         DecisionAction.CANCEL if wish.refuses else offer.outcome,
         digest=choice.digest or found.approval.digest,
-        details={**choice.details, **standing},
+        details={**choice.details, **grant},
         offer=offer,
     )
 
@@ -83,7 +83,7 @@ async def with_offer(holdfast: Holdfast, choice: DecisionChoice, wish: GrantWish
 async def with_change(
     holdfast: Holdfast, choice: DecisionChoice, change: dict[str, Any]
 ) -> DecisionChoice | DecisionReport:
-    """The choice with other content or arguments; with the same ones it is an approval as any other."""
+    """The choice with changed content or arguments; without the change if it equals the call's arguments."""
     try:
         found = await fetch_pending_approval(holdfast, choice.approval)
     except _REPORTED_ERRORS as error:
@@ -93,7 +93,7 @@ async def with_change(
 
 
 async def with_option(holdfast: Holdfast, choice: DecisionChoice) -> DecisionChoice:
-    """An option's number stands for the option, where the question is known."""
+    """The choice with the option that was given by its number, if the question is known."""
     waiting = await holdfast.list_approvals()
     found = next((item for item in waiting if item.approval_id == choice.approval), None)
     if found is None or not found.options:
@@ -102,7 +102,7 @@ async def with_option(holdfast: Holdfast, choice: DecisionChoice) -> DecisionCho
 
 
 def describe_choice(choice: DecisionChoice, wish: GrantWish) -> str:
-    """What its grant will cover."""
+    """A line on what the grant of the decision will cover."""
     assert choice.offer, "it gives one"
     return f"{exact(choice.approval)}: {describe_coverage(choice.offer, wish, datetime.now(UTC), turn=choice.approval)}"
 
@@ -128,7 +128,7 @@ async def decide_all(
 
 
 def report_refusal(approval: str, error: HoldfastError) -> DecisionReport:
-    """What did not count."""
+    """The report of a refused decision."""
     code = getattr(error, "code", type(error).__name__)
     body = {"approval_id": approval, "counted": False, "error": str(error), "code": code}
     return DecisionReport(body, strip_controls(str(error)), UNREACHABLE if isinstance(error, NoWorker) else FAILED)
@@ -140,7 +140,7 @@ def grant_id(approval: str, answer: DecisionResult | None) -> str | None:
 
 
 async def _find_covering_grant(holdfast: Holdfast, approval: str, grants: set[str]) -> str | None:
-    """Which of these grants has answered a call before it could be decided on."""
+    """Which of these grants has allowed a call before it could be decided on."""
     address = ApprovalId.parse(approval)
     try:
         rule = (await holdfast.get_turn(address.turn).fetch_call(address.call)).rule or ""
@@ -153,7 +153,7 @@ async def _find_covering_grant(holdfast: Holdfast, approval: str, grants: set[st
 
 def _report_covered(choice: DecisionChoice, grant: str) -> DecisionReport:
     body = {"approval_id": choice.approval, "counted": False, "code": "answered", "grant": grant}
-    return DecisionReport(body, f"{exact(choice.approval)}: answered by {exact(grant)} already.")
+    return DecisionReport(body, f"{exact(choice.approval)}: already covered by grant {exact(grant)}.")
 
 
 async def _report_counted(
@@ -172,26 +172,26 @@ async def _report_counted(
         "grant": grant,
         "covers": choice.offer.covers if choice.offer else None,
     }
-    said = [describe_decision(choice.approval, answer, choice.outcome)]
+    sentences = [describe_decision(choice.approval, answer, choice.outcome)]
     if grant:
-        said.append(f"The answer stands as {exact(grant)} (holdfast grants revoke {quote_shell(grant)}).")
+        sentences.append(f"Gave grant {exact(grant)} (holdfast grants revoke {quote_shell(grant)}).")
     if keep_in is None:
-        return DecisionReport(body, " ".join(said))
+        return DecisionReport(body, " ".join(sentences))
     try:
         name = await _save_grant(holdfast, choice.approval, answer, keep_in)
     except HoldfastError as error:
         reason = strip_controls(str(error))
         return DecisionReport(
-            {**body, "saved": None, "not_saved": reason}, " ".join([*said, f"It was not saved: {reason}"]), FAILED
+            {**body, "saved": None, "not_saved": reason}, " ".join([*sentences, f"It was not saved: {reason}"]), FAILED
         )
-    said.append(keep_in.describe_place(strip_controls(name)))
-    return DecisionReport({**body, "saved": keep_in.place_as_json(name)}, " ".join(said))
+    sentences.append(keep_in.describe_place(strip_controls(name)))
+    return DecisionReport({**body, "saved": keep_in.place_as_json(name)}, " ".join(sentences))
 
 
 async def _save_grant(holdfast: Holdfast, approval: str, answer: DecisionResult | None, keeper: GrantStore) -> str:
     """Save the grant that a decision left; its name."""
     if answer is None or answer.grant is None:
-        raise NoWorker("it is not known yet whether it counts")
+        raise NoWorker("no worker has applied the decision yet")
     grants = await holdfast.get_turn(ApprovalId.parse(approval).turn).fetch_grants()
     grant = next((grant for grant in grants if grant.id == answer.grant), None)
     if grant is None:
@@ -200,14 +200,14 @@ async def _save_grant(holdfast: Holdfast, approval: str, answer: DecisionResult 
 
 
 def describe_decision(approval: str, answer: DecisionResult | None, outcome: str = "") -> str:
-    """What became of a decision that was taken."""
+    """The result of a decision that was sent."""
     named = exact(approval)
     if answer is None:
         return (
-            f"{named}: no worker answered, so it was left as a signal; a worker that comes back says whether it counts."
+            f"{named}: no worker answered, so the decision was sent as a signal; a worker applies or refuses it later."
         )
     if answer.status == "awaiting_approval":
-        return f"{named}: decided; the call waits for somebody else's word too."
+        return f"{named}: decided; the call needs another approver too."
     if words := _ANSWERED_WORDS.get((outcome, answer.status)):
         return f"{named}: {words}."
     became = _STATUS_WORDS.get(answer.status, f"is {answer.status.replace('_', ' ')}")

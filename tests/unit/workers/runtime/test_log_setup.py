@@ -84,7 +84,7 @@ def test_what_is_left_out_leaves_something_to_go_by() -> None:
     assert line(RECORDS[2]).endswith("WARNING It failed: ValueError")
     assert line(RECORDS[3]).endswith("WARNING Completing activity as failed: KeyError")
     assert line(RECORDS[6]).endswith("WARNING Task exception was never retrieved")
-    assert line(RECORDS[8]).endswith(f"WARNING a.tool has logged something {WITHHELD}")
+    assert line(RECORDS[8]).endswith(f"WARNING message of a.tool {WITHHELD}")
     assert line(RECORDS[-1]).endswith("WARNING /x/y.py:7: UserWarning")
 
 

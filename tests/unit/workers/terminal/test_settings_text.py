@@ -34,7 +34,7 @@ def test_hooks_rules_modes_and_approvers_are_told(tmp_path: Path) -> None:
     assert found == [
         ("asks before calls", "check --all  (hook look, for shell)"),
         ("asks after calls", "team.hooks:redact  (hook redact, for *)"),
-        ("goes by the rules in", str(tmp_path / "rules.toml")),
+        ("uses the rules in", str(tmp_path / "rules.toml")),
         ("permits the modes", "default, yolo"),
-        ("lets decide", "ana release"),
+        ("approver", "ana release"),
     ]

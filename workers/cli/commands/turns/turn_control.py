@@ -1,4 +1,4 @@
-"""`holdfast turn cancel`, `mode`, `submit`, `withdraw`, `finish`: changing a turn that runs."""
+"""`holdfast turn cancel`, `mode`, `submit`, `withdraw`, `finish`: changing a running turn."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import Annotated
 import typer
 
 from holdfast.domain.modes import Mode
-from holdfast.workers.cli.options import Address, Data, Json, TurnId, format_example, open_holdfast, run_async
+from holdfast.errors import BadInput
+from holdfast.workers.cli.open_client import open_holdfast, run_async
+from holdfast.workers.cli.options import Address, Data, Json, TurnId, format_example
+from holdfast.workers.terminal.input_files import read_calls
 from holdfast.workers.terminal.output import print_answer
 
 REASON_LIMIT = 2_000
@@ -31,28 +34,26 @@ def register_commands(turns: typer.Typer) -> None:
 def cancel(
     turn: TurnId,
     call: Annotated[
-        str | None, typer.Option("--call", metavar="CALL", help="Only this call, as b1c2; the rest goes on.")
+        str | None, typer.Option("--call", metavar="CALL", help="Cancel only this call, for example b1c2.")
     ] = None,
     batch: Annotated[
-        str | None, typer.Option("--batch", metavar="BATCH", help="Only the batch at work, as b1; the turn goes on.")
+        str | None, typer.Option("--batch", metavar="BATCH", help="Cancel only the active batch, for example b1.")
     ] = None,
     reason: Annotated[
-        str | None, typer.Option("--reason", metavar="TEXT", help="With --call or --batch: why; the model reads it.")
+        str | None, typer.Option("--reason", metavar="TEXT", help="Reason, with --call or --batch; the model reads it.")
     ] = None,
     json: Json = False,
     address: Address = None,
     data: Data = None,
 ) -> None:
-    """Stop a turn, its batch at work, or one call. Every call is still answered.
+    """Stop a turn, its active batch, or one call. Every call is still answered.
 
-    A batch that is queued is taken back with `holdfast turn withdraw`.
+    `holdfast turn withdraw` removes a queued batch.
     """
-    from holdfast.errors import BadInput
-
     if call is not None and batch is not None:
-        raise BadInput("give --call or --batch, not both: a call is part of its batch")
+        raise BadInput("give --call or --batch, not both")
     if reason is not None and call is None and batch is None:
-        raise BadInput("--reason is for calls: give --call or --batch with it; a turn says that it was cancelled")
+        raise BadInput("--reason needs --call or --batch")
     check_words(call=call, batch=batch, reason=reason)
 
     async def cancel_part() -> None:
@@ -63,7 +64,7 @@ def cancel(
             await found.cancel_batch(batch, reason)
         else:
             await found.cancel()
-        print_answer(json, f"Told {_describe_target(turn, call, batch)} to stop.", turn=turn, call=call, batch=batch)
+        print_answer(json, f"Asked {_describe_target(turn, call, batch)} to stop.", turn=turn, call=call, batch=batch)
 
     run_async(cancel_part())
 
@@ -72,23 +73,23 @@ def mode(
     turn: TurnId,
     mode: Annotated[Mode, typer.Argument(metavar="MODE", help="default, auto_edit, plan or yolo.")],
     by: Annotated[
-        str | None, typer.Option("--by", metavar="NAME", help="Who changes it; else you at this host.")
+        str | None, typer.Option("--by", metavar="NAME", help="Name to record; default: login name and host.")
     ] = None,
     json: Json = False,
     address: Address = None,
     data: Data = None,
 ) -> None:
-    """Change how much proceeds without asking, as far as the turn's worker permits. What waits is judged again."""
+    """Change what runs without asking; the turn's worker limits it. Pending approvals are judged again."""
 
     async def change_mode() -> None:
         holdfast = await open_holdfast(data, address)
         counts = await holdfast.get_turn(turn).set_mode(mode, by or holdfast.actor_name)
-        said = f"Turn {turn} goes on in mode {mode.value}; what waits is judged again."
+        text = f"Turn {turn} is in mode {mode.value}; pending approvals are judged again."
         if counts is None:
-            said = f"Turn {turn} wishes for mode {mode.value}; it counts if the worker permits it."
+            text = f"Turn {turn} was asked for mode {mode.value}, which its worker may refuse."
         elif counts is not mode:
-            said = f"The worker does not permit mode {mode.value}: turn {turn} goes on in mode {counts.value}."
-        print_answer(json, said, turn=turn, mode=mode.value, counts=counts.value if counts else None)
+            text = f"The worker does not permit mode {mode.value}: turn {turn} is in mode {counts.value}."
+        print_answer(json, text, turn=turn, mode=mode.value, counts=counts.value if counts else None)
 
     run_async(change_mode())
 
@@ -100,9 +101,7 @@ def submit(
     address: Address = None,
     data: Data = None,
 ) -> None:
-    """Queue a further batch in a turn that has no model."""
-    from holdfast.workers.terminal.input_files import read_calls
-
+    """Queue another batch in a turn that has no model."""
     requests = read_calls(calls)
 
     async def submit_batch() -> None:
@@ -114,12 +113,12 @@ def submit(
 
 def withdraw(
     turn: TurnId,
-    batch: Annotated[str, typer.Argument(metavar="BATCH", help="The queued batch, as b2.")],
+    batch: Annotated[str, typer.Argument(metavar="BATCH", help="Queued batch, for example b2.")],
     json: Json = False,
     address: Address = None,
     data: Data = None,
 ) -> None:
-    """Take a queued batch back; it never starts."""
+    """Remove a queued batch; it never starts."""
 
     async def withdraw_batch() -> None:
         result = await (await open_holdfast(data, address)).get_turn(turn).withdraw(batch)
@@ -129,7 +128,7 @@ def withdraw(
 
 
 def finish(turn: TurnId, json: Json = False, address: Address = None, data: Data = None) -> None:
-    """End a turn that was kept open, once its queue is empty."""
+    """End a turn that was started with --keep-open, once its queue is empty."""
 
     async def finish_turn() -> None:
         await (await open_holdfast(data, address)).get_turn(turn).finish()
@@ -139,9 +138,7 @@ def finish(turn: TurnId, json: Json = False, address: Address = None, data: Data
 
 
 def check_words(**given: str | None) -> None:
-    """BadInput for options that no turn takes: bytes that are no text, or too long a reason."""
-    from holdfast.errors import BadInput
-
+    """BadInput for an option that is not UTF-8 text, or a reason that is too long."""
     for name, value in given.items():
         if any("\ud800" <= character <= "\udfff" for character in value or ""):
             raise BadInput(f"--{name} is not UTF-8 text")

@@ -1,19 +1,21 @@
-"""`holdfast turn add`, `interrupt`: what comes to a turn while it runs. A model's calls one by one; a user's words."""
+"""`holdfast turn add`, `interrupt`: calls and messages for a running turn."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from holdfast.client.turn import Turn
+from holdfast.domain.calls.call import CallRequest
+from holdfast.domain.turn.update_bodies import AddCallsResult
+from holdfast.errors import BadInput, RequestRefused
 from holdfast.workers.cli.commands.turns.turn_control import check_words
-from holdfast.workers.cli.options import Address, Data, Json, TurnId, format_example, open_holdfast, run_async
+from holdfast.workers.cli.open_client import open_holdfast, run_async
+from holdfast.workers.cli.options import Address, Data, Json, TurnId, format_example
+from holdfast.workers.terminal.input_files import read_calls, read_text
 from holdfast.workers.terminal.output import print_answer
-
-if TYPE_CHECKING:
-    from holdfast.client.turn import Turn
-    from holdfast.domain.calls.call import CallRequest
-    from holdfast.domain.turn.update_bodies import AddCallsResult
+from holdfast.workers.terminal.render import format_call_count
 
 STREAM_LIMIT = 200
 MESSAGE_LIMIT = 1_000_000
@@ -41,13 +43,11 @@ def register_commands(turns: typer.Typer) -> None:
 
 def add(
     turn: TurnId,
-    stream: Annotated[str, typer.Argument(metavar="STREAM", help="A name of yours for the reply, as reply-1.")],
+    stream: Annotated[str, typer.Argument(metavar="STREAM", help="Your name for the reply, for example reply-1.")],
     calls: Annotated[
         str | None, typer.Option("--calls", metavar="FILE|-", help="JSON: one call or an array; - is stdin.")
     ] = None,
-    at: Annotated[
-        int, typer.Option("--at", metavar="N", min=0, help="How many calls of the reply come before these.")
-    ] = 0,
+    at: Annotated[int, typer.Option("--at", metavar="N", min=0, help="Number of calls of the reply before these.")] = 0,
     attempt: Annotated[
         int,
         typer.Option(
@@ -55,31 +55,29 @@ def add(
             metavar="N",
             min=1,
             max=ATTEMPT_LIMIT,
-            help="Which attempt at the reply; a later one discards what came before.",
+            help="Number of the attempt at the reply; a later attempt discards the earlier ones.",
         ),
     ] = 1,
     reason: Annotated[
-        str | None, typer.Option("--reason", metavar="TEXT", help="Of a later attempt: why the one before broke off.")
+        str | None,
+        typer.Option("--reason", metavar="TEXT", help="With a later attempt: why the attempt before failed."),
     ] = None,
-    complete: Annotated[bool, typer.Option("--complete", help="These are the last; the reply is written.")] = False,
+    complete: Annotated[bool, typer.Option("--complete", help="These are the last calls of the reply.")] = False,
     json: Json = False,
     address: Address = None,
     data: Data = None,
 ) -> None:
-    """Add calls to a turn as your own model writes them. The turn was started with --keep-open.
+    """Add calls to a turn while your own model writes them. The turn must have been started with --keep-open.
 
-    What is sent twice, with the same --at, counts once: repeat it when in doubt. Answers are delivered when the reply
-    is complete; until you say so, more calls are waited for.
+    Calls that are sent twice with the same --at are added once, so you can repeat a command. Results are delivered when
+    the reply is complete (--complete).
     """
-    from holdfast.errors import BadInput
-    from holdfast.workers.terminal.input_files import read_calls
-
     if calls is None and not complete:
-        raise BadInput("nothing to add: give --calls FILE, or --complete when the reply is written")
+        raise BadInput("nothing to add: give --calls FILE, or --complete at the end of the reply")
     if reason is not None and attempt == 1:
-        raise BadInput("--reason says why the attempt before broke off: give --attempt 2, or later, with it")
+        raise BadInput("--reason needs a later attempt: give --attempt 2 or higher")
     if not stream.strip() or len(stream) > STREAM_LIMIT or not stream.isprintable():
-        raise BadInput(f"STREAM is a name of 1 to {STREAM_LIMIT} characters that can be printed")
+        raise BadInput(f"STREAM must be a name of 1 to {STREAM_LIMIT} printable characters")
     check_words(reason=reason)
     requests = read_calls(calls) if calls is not None else ()
 
@@ -107,14 +105,12 @@ async def _send_calls(
     complete: bool,
     reason: str | None,
 ) -> AddCallsResult:
-    """Add them. What is refused says which option would have said what was meant."""
-    from holdfast.errors import RequestRefused
-
+    """Add the calls. A refusal gets a hint which option to change."""
     hints = {
-        "other_calls": f"--at says how many come before these; it was {at}",
-        "calls_missing": "send those before them first, or say another --at",
-        "old_attempt": f"with --attempt {attempt + 1}, or later",
-        "has_model": "only turns started with --keep-open take calls from outside",
+        "other_calls": f"--at is the number of calls before these; it was {at}",
+        "calls_missing": "send the calls before them first, or correct --at",
+        "old_attempt": f"give --attempt {attempt + 1} or higher",
+        "has_model": "only turns that were started with --keep-open accept calls",
     }
     try:
         return await turn.add_calls(stream, requests, at=at, attempt=attempt, complete=complete, reason=reason)
@@ -125,38 +121,37 @@ async def _send_calls(
 
 
 def _format_added(turn: str, stream: str, added: AddCallsResult, complete: bool) -> str:
-    from holdfast.workers.terminal.render import format_call_count
-
-    rest = "and is complete" if complete else f"so far; the next one comes with --at {added.calls}"
+    rest = "and is complete" if complete else f"so far; add the next ones with --at {added.calls}"
     return f"Batch {added.batch} of turn {turn}, {stream}, has {format_call_count(added.calls)} {rest}."
 
 
 def interrupt(
     turn: TurnId,
-    message: Annotated[str, typer.Argument(metavar="MESSAGE|-", help="What the user says; - is stdin.")],
-    by: Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who says it; else you at this host.")] = None,
+    message: Annotated[str, typer.Argument(metavar="MESSAGE|-", help="Message of the user; - is stdin.")],
+    by: Annotated[
+        str | None, typer.Option("--by", metavar="NAME", help="Name to record; default: login name and host.")
+    ] = None,
     json: Json = False,
     address: Address = None,
     data: Data = None,
 ) -> None:
-    """Say something to a turn that runs: what may be interrupted stops, the rest finishes, and it goes on with that.
+    """Send a message to a running turn: interruptible calls stop, the others finish, and the model reads the message.
 
-    What has not begun never begins, and says why. `holdfast turn show` tells whether what runs is interruptible.
+    Calls that have not started are cancelled. `holdfast turn show` says whether the running calls are interruptible.
     """
-    from holdfast.errors import BadInput
-    from holdfast.workers.terminal.input_files import read_text
-
-    said = read_text(message).removesuffix("\n")
-    if not said.strip():
+    text = read_text(message).removesuffix("\n")
+    if not text.strip():
         raise BadInput("the message is empty: to stop everything without one, use `holdfast turn cancel`")
-    if len(said) > MESSAGE_LIMIT:
-        raise BadInput(f"the message has {len(said):,} characters; a turn takes {MESSAGE_LIMIT:,}: name a file in it")
+    if len(text) > MESSAGE_LIMIT:
+        raise BadInput(
+            f"the message has {len(text):,} characters, over the limit of {MESSAGE_LIMIT:,}: name a file in it"
+        )
 
     async def send_interruption() -> None:
         holdfast = await open_holdfast(data, address)
         who = by or holdfast.actor_name
-        await holdfast.get_turn(turn).interrupt(said, by=who)
-        text = f"Told turn {turn}: what may be interrupted stops, and the turn goes on."
-        print_answer(json, text, turn=turn, message=said, by=who)
+        await holdfast.get_turn(turn).interrupt(text, by=who)
+        answer = f"Interrupted turn {turn}: interruptible calls stop, and the turn goes on."
+        print_answer(json, answer, turn=turn, message=text, by=who)
 
     run_async(send_interruption())

@@ -1,25 +1,24 @@
-"""`holdfast turn …`: start a turn, look at it, follow it. What changes one that runs is in `steering`."""
+"""`holdfast turn …`: start, show and watch turns. `turn_control` and `turn_streams` change running ones."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from holdfast.client.client import Holdfast
+from holdfast.client.turn import Turn
+from holdfast.client.turn_reader import fetch_memo
+from holdfast.domain.content import exact
 from holdfast.domain.modes import Confirming, Mode
+from holdfast.domain.turn.turn_io import TurnInput
+from holdfast.domain.turn.turn_view import TurnView
+from holdfast.errors import BadInput, NoWorker
 from holdfast.workers.cli.commands.turns import turn_control, turn_streams
-from holdfast.workers.cli.options import (
-    Address,
-    ApprovalDeadline,
-    Data,
-    Json,
-    TurnId,
-    format_example,
-    open_holdfast,
-    run_async,
-)
+from holdfast.workers.cli.open_client import open_holdfast, run_async
+from holdfast.workers.cli.options import Address, ApprovalDeadline, Data, Json, TurnId, format_example
 from holdfast.workers.cli.turn_options import (
     Confirm,
     Early,
@@ -43,6 +42,12 @@ from holdfast.workers.cli.turn_options import (
     read_model_options,
 )
 from holdfast.workers.exit_codes import FAILED, INTERRUPTED
+from holdfast.workers.lookup.turns import fetch_turns
+from holdfast.workers.terminal import approval_text, render, turn_text
+from holdfast.workers.terminal.follow_turn import LinePrinter, follow_turn, print_item_as_json, watch_turn
+from holdfast.workers.terminal.input_files import read_calls
+from holdfast.workers.terminal.live.call_once import fetch_output
+from holdfast.workers.terminal.live.live_screen import follow_live
 from holdfast.workers.terminal.output import (
     is_interactive,
     print_answer,
@@ -51,12 +56,6 @@ from holdfast.workers.terminal.output import (
     print_table,
     print_text,
 )
-
-if TYPE_CHECKING:
-    from holdfast.client.client import Holdfast
-    from holdfast.client.turn import Turn
-    from holdfast.domain.turn.turn_io import TurnInput
-    from holdfast.domain.turn.turn_view import TurnView
 
 turns = typer.Typer(
     help="Turns: start, watch, show, output, cancel, interrupt; change the mode; submit batches, add calls.",
@@ -97,16 +96,20 @@ def start(
     script: ScriptFile = None,
     model: ModelName = None,
     fallback: Fallbacks = None,
-    prompt: Annotated[str | None, typer.Option("--prompt", help="What the user asks the model.")] = None,
-    id: Annotated[str | None, typer.Option("--id", help="The turn's id; else one is made.")] = None,
+    prompt: Annotated[str | None, typer.Option("--prompt", help="Message of the user.")] = None,
+    id: Annotated[str | None, typer.Option("--id", help="Id of the turn; default: a new id.")] = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Follow it to its end, deciding in place on a terminal.")
+        bool, typer.Option("--wait", help="Watch the turn to its end; on a terminal, decide in place.")
     ] = False,
-    keep_open: Annotated[bool, typer.Option("--keep-open", help="Stay for further batches until finished.")] = False,
+    keep_open: Annotated[
+        bool, typer.Option("--keep-open", help="Wait for further batches until `turn finish`.")
+    ] = False,
     mode: InMode = Mode.DEFAULT,
     tool: Tools = None,
     confirm: Confirm = Confirming.POLICY,
-    nobody: Annotated[bool, typer.Option("--non-interactive", help="Never wait: what would ask is denied.")] = False,
+    nobody: Annotated[
+        bool, typer.Option("--non-interactive", help="Deny calls that need approval, instead of waiting.")
+    ] = False,
     deadline: ApprovalDeadline = None,
     schedule: When = "all_ready",
     early: Early = False,
@@ -117,7 +120,7 @@ def start(
     max_seconds: MaxSeconds = None,
     max_tokens: MaxTokens = None,
     requester: Annotated[
-        str | None, typer.Option("--requester", metavar="NAME", help="Who asks for it; else you at this host.")
+        str | None, typer.Option("--requester", metavar="NAME", help="Name to record; default: login name and host.")
     ] = None,
     json: Json = False,
     address: Address = None,
@@ -151,20 +154,18 @@ def start(
 @turns.command(epilog=format_example("holdfast turn show hello", "holdfast turn show hello b1c1"))
 def show(
     turn: TurnId,
-    one: Annotated[str | None, typer.Argument(metavar="CALL", help="The whole of one call, as b1c2.")] = None,
-    call: Annotated[str | None, typer.Option("--call", metavar="CALL", help="The same.")] = None,
+    one: Annotated[str | None, typer.Argument(metavar="CALL", help="Show all of one call, for example b1c2.")] = None,
+    call: Annotated[str | None, typer.Option("--call", metavar="CALL", help="Same as the argument CALL.")] = None,
     json: Json = False,
     address: Address = None,
     data: Data = None,
 ) -> None:
-    """Show how a turn stands, or the whole of one of its calls."""
+    """Show the state of a turn, or all of one of its calls."""
     if one is not None and call is not None and one != call:
-        raise typer.BadParameter(f"one call is shown at a time: give {one} or --call {call}, not both")
+        raise typer.BadParameter(f"give {one} or --call {call}, not both")
     call = call if one is None else one
 
     async def show_turn() -> None:
-        from holdfast.workers.terminal import render, turn_text
-
         holdfast = await open_holdfast(data, address)
         found = holdfast.get_turn(turn)
         if call is None:
@@ -183,47 +184,41 @@ def show(
 
 @turns.command(epilog=format_example("holdfast turn watch hello", "holdfast turn watch hello --json | jq .event"))
 def watch(turn: TurnId, json: Json = False, address: Address = None, data: Data = None) -> None:
-    """Follow a turn to its end; on a terminal, decide in place.
+    """Watch a turn to its end; on a terminal, decide in place.
 
     Ctrl-C detaches and the turn goes on. With --json, one line per event and per piece of live output.
     """
 
-    async def watch_turn() -> int:
-        from holdfast.workers.terminal.follow_lines import follow_json
-
+    async def follow_to_end() -> int:
         holdfast = await open_holdfast(data, address)
         found = holdfast.get_turn(turn)
         if json:
-            await follow_json(found)
+            await watch_turn(found, print_item_as_json)
             return 0
         code = await _follow_to_end(holdfast, found, json)
         return 0 if code == FAILED else code
 
-    _exit_with(run_async(watch_turn()))
+    _exit_with(run_async(follow_to_end()))
 
 
 @turns.command(epilog=format_example("holdfast turn output hello b1c1"))
 def output(
     turn: TurnId,
-    call: Annotated[str, typer.Argument(metavar="CALL", help="The call, as b1c2.")],
+    call: Annotated[str, typer.Argument(metavar="CALL", help="Call, for example b1c2.")],
     json: Json = False,
     address: Address = None,
     data: Data = None,
 ) -> None:
-    """Show what a call has put out: the last 100,000 characters while it runs, what the model reads once it has ended.
+    """Show the output of a call: the last 100,000 characters while it runs, what the model reads once it has ended.
 
-    A long output that was cut says in which file the whole is, on the worker's host.
+    An output that was cut names the file that has all of it, on the worker's host.
     """
 
     async def print_output() -> None:
-        from holdfast.workers.terminal.live.call_once import fetch_output
-
         found = await fetch_output((await open_holdfast(data, address)).get_turn(turn), call)
         if json:
             print_json({"turn": turn, "call": call, **found.model_dump(mode="json")})
         elif found.styled and sys.stdout.isatty():
-            from holdfast.workers.terminal import render
-
             render.build_console().print(render.render_output(found), soft_wrap=True)
         else:
             print_text(found.tail.removesuffix("\n"))
@@ -233,7 +228,7 @@ def output(
 
 @turns.command("list", epilog=format_example("holdfast turn list --limit 10"))
 def list_turns(
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many at most.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Most turns to list.")] = 50,
     json: Json = False,
     address: Address = None,
     data: Data = None,
@@ -241,9 +236,6 @@ def list_turns(
     """List turns, newest first."""
 
     async def print_turns() -> None:
-        from holdfast.workers.terminal import render
-        from holdfast.workers.terminal.follow_lines import fetch_turns
-
         found = await fetch_turns(await open_holdfast(data, address), limit)
         if json:
             print_json({"turns": found})
@@ -260,7 +252,7 @@ def list_turns(
         if lines:
             print_table(("turn", "state", "started", "ended"), lines)
         else:
-            print_text("No turns yet.")
+            print_text("No turns.")
 
     run_async(print_turns())
 
@@ -268,20 +260,16 @@ def list_turns(
 def _read_input(
     calls: str | None, prompt: str | None, keep_open: bool, chosen: ModelWish, data: Path | None
 ) -> TurnInput:
-    from holdfast.domain.turn.turn_io import TurnInput
-    from holdfast.errors import BadInput
-    from holdfast.workers.terminal.input_files import read_calls
-
     if calls and chosen.is_given:
-        raise BadInput("give --calls or a model, not both: a model decides itself which calls there are")
+        raise BadInput("give --calls or a model, not both: a model chooses the calls itself")
     if chosen.is_given and prompt is None:
-        raise BadInput(f"--{'script' if chosen.script else 'model'} needs --prompt: what does the user ask?")
+        raise BadInput(f"--{'script' if chosen.script else 'model'} needs --prompt with the message of the user")
     if prompt is not None:
         if keep_open:
-            raise BadInput("--keep-open is for turns without a model")
+            raise BadInput("--keep-open is only for turns without a model")
         model = None if calls else chosen.load_choice(data)
         if model is None:
-            raise BadInput("--prompt needs --script or --model: which model is to answer?")
+            raise BadInput("--prompt needs --script or --model")
         return TurnInput(prompt=prompt, model=model)
     if not calls and not keep_open:
         raise BadInput("nothing to do: give --calls FILE, or --model or --script with --prompt TEXT, or --keep-open")
@@ -289,42 +277,34 @@ def _read_input(
 
 
 def _print_started(turn_id: str, json: bool) -> None:
-    from holdfast.domain.content import exact
-    from holdfast.workers.terminal import render
-
     follow = f"Follow it: holdfast turn watch {render.quote_shell(turn_id)}    Decide: holdfast inbox"
     print_answer(json, f"Started turn {exact(turn_id)}.\n{follow}", turn=turn_id)
 
 
 async def _fetch_view(holdfast: Holdfast, turn: str, json: bool) -> TurnView:
-    """How a turn stands. When no worker answers, what the server knows is shown before that is said."""
-    from holdfast.client.turn_reader import fetch_memo
-    from holdfast.errors import NoWorker
-    from holdfast.workers.terminal import approval_text, render
-
+    """The view of a turn. When no worker answers, print what the server knows, then raise NoWorker."""
     try:
         return await holdfast.get_turn(turn).fetch_view()
     except NoWorker:
-        kept = await fetch_memo(holdfast.client, turn)
-        if kept.approvals and not json:
-            print_note(f"No worker answers; the server knows that {kept.total} wait in turn {turn}:")
-            render.build_console().print(approval_text.render_approvals(kept.approvals))
-        elif kept.total and not json:
-            print_note(f"No worker answers; something may wait in turn {turn}, and cannot be read here.")
+        memo = await fetch_memo(holdfast.client, turn)
+        if memo.approvals and not json:
+            print_note(f"No worker answers. Pending approvals of turn {turn}, by the server's memo: {memo.total}")
+            render.build_console().print(approval_text.render_approvals(memo.approvals))
+        elif memo.total and not json:
+            print_note(f"No worker answers. Turn {turn} may have pending approvals that cannot be read here.")
         raise
 
 
 async def _follow_to_end(holdfast: Holdfast, turn: Turn, json: bool) -> int:
-    """Show the turn until it ends or the viewer leaves; 0 only if it completed."""
-    from holdfast.workers.terminal import render, turn_text
-    from holdfast.workers.terminal.follow_lines import follow_lines
-    from holdfast.workers.terminal.live.live_screen import follow_live
-
+    """Show the turn until it ends or the viewer leaves; the exit code, 0 only if it completed."""
     if json:
         result = await turn.result()
         print_json({"turn": turn.id, "result": result.model_dump(mode="json")})
         return 0 if result.status == "completed" else FAILED
-    stays = await (follow_live(holdfast, turn) if is_interactive() else follow_lines(turn))
+    if is_interactive():
+        stays = await follow_live(holdfast, turn)
+    else:
+        stays = await follow_turn(turn, LinePrinter(render.build_console()).print_item)
     if not stays:
         print_note(
             f"Detached; turn {turn.id} goes on. Come back with: holdfast turn watch {render.quote_shell(turn.id)}"

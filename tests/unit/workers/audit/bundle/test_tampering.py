@@ -156,7 +156,7 @@ TAMPERINGS: dict[str, tuple[Callable[[Members], Members], str]] = {
     ),
     "the manifest written otherwise": (
         lambda found: [(n, b" " + d if n == MANIFEST else d) for n, d in found],
-        f"changed: {MANIFEST} is not written as it was",
+        f"changed: {MANIFEST} is not canonical JSON",
     ),
     "the name beside the signature changed": (
         lambda found: [(n, d.replace(b"auditor", b"emperor") if n == SIGNATURE else d) for n, d in found],
@@ -165,11 +165,11 @@ TAMPERINGS: dict[str, tuple[Callable[[Members], Members], str]] = {
     "the signature removed": (without(SIGNATURE), f"missing: {SIGNATURE}, by key "),
     "a field added to the signature": (
         lambda found: [(n, d[:-1] + b',"z":1}' if n == SIGNATURE else d) for n, d in found],
-        f"changed: {SIGNATURE} is not written as it was",
+        f"changed: {SIGNATURE} is not canonical JSON",
     ),
     "spare bits of the signature changed": (
         lambda found: [(n, _spare_bits(d) if n == SIGNATURE else d) for n, d in found],
-        f"changed: {SIGNATURE} is not written as it was",
+        f"changed: {SIGNATURE} is not canonical JSON",
     ),
     "a key that is none": (
         lambda found: [(n, d.replace(b"ed25519:", b"") if n == SIGNATURE else d) for n, d in found],
@@ -177,7 +177,7 @@ TAMPERINGS: dict[str, tuple[Callable[[Members], Members], str]] = {
     ),
     "a field added to the manifest": (
         lambda found: [(n, d[:-1] + b',"z":NaN}' if n == MANIFEST else d) for n, d in found],
-        f"changed: {MANIFEST} is not written as it was",
+        f"changed: {MANIFEST} is not canonical JSON",
     ),
     "the manifest garbage": (
         lambda found: [(n, b"[]" if n == MANIFEST else d) for n, d in found],

@@ -109,7 +109,7 @@ async def test_a_call_that_nobody_took_up_is_no_crash() -> None:
     found = await telling("moved_call")
     assert [entry.words for entry in found.entries if entry.kind == "crash"] == []
     assert [entry.words for entry in found.entries if entry.kind == "retry"] == [
-        "no worker took holdfast.execute of b1c1 up in time"
+        "no worker took holdfast.execute of b1c1 in time"
     ] * 2
     [call] = found.calls
     assert [attempt.how for attempt in call.attempts] == ["not taken up", "not taken up", "completed"]
@@ -154,7 +154,7 @@ async def test_a_history_that_todays_code_cannot_follow_is_told_as_far_as_it_spe
     assert f"events {departure.first} to {departure.last}" in departure.location
     assert "Nondeterminism error: Activity type" in departure.what
     found = await build_timeline(GatheredRuns(run.workflow, (other,)), CONVERTER)
-    assert "cannot follow" in found.notes[0]
+    assert "cannot replay" in found.notes[0]
     assert sum(entry.kind == "decision" for entry in found.entries) == 10
     assert found.calls == ()
 

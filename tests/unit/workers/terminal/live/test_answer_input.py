@@ -16,13 +16,13 @@ from holdfast.workers.terminal.turn_board import Row
     ("outcome", "status", "words"),
     [
         ("proceed_once", "scheduled", "decided; the call is scheduled."),
-        ("proceed_once", "awaiting_approval", "decided; the call waits for somebody else's word too."),
+        ("proceed_once", "awaiting_approval", "decided; the call needs another approver too."),
         ("respond", "scheduled", "answered; the tool goes on with it."),
         ("respond", "success", "answered; the model reads it as the result of the call."),
-        ("cancel", "scheduled", "declined; the tool is told so, and goes on."),
+        ("cancel", "scheduled", "declined; the tool goes on without an answer."),
         ("cancel", "cancelled", "decided; the call is cancelled."),
-        ("cancel", "error", "decided; the call counts as failed."),
-        ("modify", "validating", "decided; the call is checked again."),
+        ("cancel", "error", "decided; the call failed."),
+        ("modify", "validating", "decided; the call is judged again."),
     ],
 )
 def test_S21_what_became_of_a_decision_is_a_sentence(outcome: str, status: str, words: str) -> None:
