@@ -61,8 +61,11 @@ bench: setup
 	$(BIN)/python -m tests.bench.turns
 
 # Turns whose effects are counted outside, while everything dies around them: make chaos SEED=7 CALLS=520 KILLS=300
+# Then turns of a worker that gets almost no processor time for STARVE seconds.
+STARVE ?= 60
 chaos: setup
 	$(BIN)/python -m tests.chaos.harness $(SEED:%=--seed %) $(CALLS:%=--calls %) $(KILLS:%=--kills %)
+	$(BIN)/python -m tests.chaos.starvation --seconds $(STARVE)
 
 # Commands against bash, and damaged decisions: for an hour, or make fuzz SECONDS=60 SEED=7
 fuzz: setup

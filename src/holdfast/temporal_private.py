@@ -7,15 +7,17 @@ them. A change that makes a name public is wanted upstream in each case. Why: do
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from temporalio.api.common.v1 import Payload
 from temporalio.api.sdk.v1 import ExternalStorageReference
 from temporalio.converter import DataConverter, ExternalStorage, StorageDriver
 
 if TYPE_CHECKING:
-    from temporalio.worker import Worker  # half of the time that a command of a user takes
+    from temporalio.client import WorkflowHistory
+    from temporalio.worker import Replayer, Worker, WorkflowReplayResult  # half of the time that a user's command takes
 
 REFERENCE_MARKER = "__temporal_external_storage_reference"
 """The metadata key of a payload that is an encoded reference to external storage."""
@@ -32,6 +34,23 @@ def lift_deadlock_limit(worker: Worker) -> None:
     workflows = worker._workflow_worker
     if workflows is not None:
         workflows._deadlock_timeout_seconds = None
+
+
+async def replay_within(replayer: Replayer, history: WorkflowHistory, seconds: float) -> WorkflowReplayResult:
+    """Replay a history. Each activation may take so many seconds instead of two; one that takes longer is interrupted.
+
+    TimeoutError when the replay does not end within this time. The replayer has no plugins.
+    """
+
+    async def histories() -> AsyncIterator[WorkflowHistory]:
+        yield history
+
+    opening: Any = replayer.workflow_replay_iterator(histories())
+    async with asyncio.timeout(seconds), opening as results:
+        # The worker of a replayer is a variable of the generator behind this block. It has got no history yet.
+        opening.gen.ag_frame.f_locals["workflow_worker"]._deadlock_timeout_seconds = seconds
+        result: WorkflowReplayResult = await anext(results)
+        return result
 
 
 class OpenDataConverter(DataConverter):

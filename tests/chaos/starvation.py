@@ -29,7 +29,7 @@ from tests.support.server import address_of, start_server
 
 LIMIT = 15.0
 """Seconds after the end of the starvation within which every turn takes another step."""
-LOOPS = 4
+LOOPS = 2 * len(os.sched_getaffinity(0))
 FINISH_SECONDS = 300.0
 BUSY_LOOP = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
 """Ends with its parent too: whoever is killed in the middle leaves no loop behind."""

@@ -23,10 +23,13 @@ from tests.chaos.harness.judging import EndedTurn, Wrong, judge
 from tests.chaos.harness.person import AGAIN, DONE, FAIL, Question, answer_to
 from tests.chaos.harness.plan import MOST_DEATHS, Kind, PlannedCall, PlannedTurn, Point, points_of, turns
 from tests.chaos.harness.report import Report
+from tests.chaos.harness.storm import Blow
 from tests.support.marks import alive, until
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 200.0
+PAUSES = (Blow.FREEZE, Blow.FREEZE_SERVER, Blow.STARVE)
+"""Faults under which nobody dies."""
 
 
 class Harness:
@@ -85,6 +88,7 @@ async def test_S31_nothing_is_lost_or_doubled_or_hangs_while_workers_and_server_
     assert report.kills.all >= 20
     assert report.kills.while_running >= 10
     assert all(report.kills.at_points.values())
+    assert all(report.other_faults[blow] for blow in PAUSES)
     assert sum(report.answered.values()) == report.calls
     assert not left_in(tmp_path)
 

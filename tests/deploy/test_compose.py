@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import subprocess
@@ -159,10 +160,19 @@ def test_probes_and_ports_are_those_of_the_settings() -> None:
 
 
 def test_the_servers_settings_are_what_the_embedded_one_has() -> None:
-    """Of those that are about what is right. The other makes one shard fast."""
+    """But for the one that makes a single shard fast."""
     found = loaded(FOLDER / "dynamicconfig.yaml")
     embedded = dict(value.split("=") for option, value in FAST_OPTIONS if option == "--dynamic-config-value")
-    assert found == {"history.MaxBufferedQueryCount": [{"value": int(embedded["history.MaxBufferedQueryCount"])}]}
+    embedded.pop("history.transferProcessorMaxPollRPS")
+    assert found == {name: [{"value": json.loads(value)}] for name, value in embedded.items()}
+
+
+@pytest.mark.parametrize(
+    "guide", ["deploy/README.md", "deploy/compose/README.md", "deploy/cloud/README.md", "docs/how-to/operating.md"]
+)
+def test_each_guide_to_a_server_names_the_settings_that_it_needs(guide: str) -> None:
+    text = (ROOT / guide).read_text()
+    assert [name for name in loaded(FOLDER / "dynamicconfig.yaml") if f"`{name}" not in text] == []
 
 
 # The scripts

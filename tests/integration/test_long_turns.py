@@ -14,6 +14,8 @@ from tests.support.engine import Engine
 
 STEPS = 300
 OUTPUT = 40_000
+MOST_EVENTS = 400
+"""Of one run: a worker that takes it up replays all of them."""
 
 
 async def _note(arguments: dict[str, Any], run: Run) -> str:
@@ -39,12 +41,18 @@ async def _bytes_by_step(client: Client, turn_id: str, run_id: str) -> list[int]
     return sizes[1:]
 
 
+async def _count_events(client: Client, turn_id: str, run_id: str | None) -> int:
+    return (await client.get_workflow_handle(turn_id, run_id=run_id).describe()).history_length
+
+
 async def test_S42_300_steps_grow_the_history_linearly_and_continue_as_new(engine: Engine) -> None:
     async with engine.worker(NOTE):
         turn = await engine.start(TurnInput(prompt="Note it all", model=_script(STEPS)))
         result = await turn.result()
         assert (result.status, result.text, result.steps) == ("completed", "All noted.", STEPS + 1)
         assert result.runs, "it has continued as new"
+        runs = [run.run_id for run in result.runs]
+        assert max([await _count_events(engine.client, turn.id, run) for run in (*runs, None)]) <= MOST_EVENTS
 
         sizes = await _bytes_by_step(engine.client, turn.id, result.runs[0].run_id)
         early, late = sizes[10:60], sizes[-60:-10]

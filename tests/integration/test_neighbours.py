@@ -12,12 +12,16 @@ import pytest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from holdfast import Effect, Holdfast, HoldfastPlugin, Run, Settings, TurnInput
+from holdfast import Effect, Holdfast, HoldfastError, HoldfastPlugin, Run, Settings, TurnInput
+from holdfast.plugin.search_attributes import ATTRIBUTES, format_add_commands
 from holdfast.testing import FakeTool, build_request, decide_all, start_temporal, wait_until
+from tests.support.door import REFUSAL, guard
 from tests.support.engine import Engine
+from tests.support.server import address_of
 
 TURNS = 12
 SECONDS = 60.0
+OPERATOR_SERVICE = "/temporal.api.operatorservice."
 
 
 def sign_with(name: str) -> FakeTool:
@@ -45,15 +49,30 @@ async def test_workers_of_two_task_queues_on_one_data_folder_never_get_each_othe
                 assert [response.text for response in (await turn.result()).responses] == [expected]
 
 
-async def test_a_plugin_in_a_worker_of_ones_own_registers_what_a_stock_server_lacks(tmp_path: Path) -> None:
+@pytest.fixture
+def plugin(tmp_path: Path) -> HoldfastPlugin:
     workspace = tmp_path / "workspace"
     workspace.mkdir()
-    plugin = HoldfastPlugin(Settings(data=tmp_path / "data", workspace=workspace))
+    return HoldfastPlugin(Settings(data=tmp_path / "data", workspace=workspace))
+
+
+async def test_a_plugin_in_a_worker_of_ones_own_registers_what_a_stock_server_lacks(plugin: HoldfastPlugin) -> None:
     async with await start_temporal() as server, asyncio.timeout(SECONDS):
         client = await Client.connect(server.client.service_client.config.target_host, plugins=[plugin])
         async with Worker(client, task_queue="holdfast"):
             turn = await Holdfast(client).start(TurnInput(batches=((build_request("list_directory"),),)))
             assert [response.status for response in (await turn.result()).responses] == ["success"]
+
+
+async def test_a_plugin_that_may_not_register_stops_with_the_command_that_does(plugin: HoldfastPlugin) -> None:
+    async with await start_temporal() as server, guard(address_of(server), OPERATOR_SERVICE) as address:
+        client = await Client.connect(address, plugins=[plugin])
+        with pytest.raises(HoldfastError) as raised:
+            async with asyncio.timeout(SECONDS):
+                await Worker(client, task_queue="holdfast").run()
+        told = str(raised.value)
+        assert f"are missing in namespace 'default' and could not be added ({REFUSAL})" in told
+        assert format_add_commands("default", list(ATTRIBUTES)) in told
 
 
 async def test_a_worker_with_other_tools_on_the_same_queue_is_reported(

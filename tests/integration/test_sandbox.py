@@ -11,8 +11,16 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from holdfast.workflows.session import SessionWorkflow
 from holdfast.workflows.turn import TurnWorkflow
 
+WORKFLOWS = [TurnWorkflow, SessionWorkflow]
 
-@pytest.mark.parametrize("workflow_class", [TurnWorkflow, SessionWorkflow])
+
+@pytest.mark.parametrize("workflow_class", WORKFLOWS)
+def test_workers_run_workflows_without_the_sandbox(workflow_class: type) -> None:
+    """It takes a third of a turn's processor time. Stored histories replay inside it, in tests/replay."""
+    assert not workflow._Definition.must_from_class(workflow_class).sandboxed
+
+
+@pytest.mark.parametrize("workflow_class", WORKFLOWS)
 async def test_the_workflow_module_is_sandboxed_and_its_imports_are_all_named(workflow_class: type) -> None:
     """Nothing outside the passed-through block may be imported from outside the sandbox."""
     policy = dataclasses.replace(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from uuid import uuid4
 
+import pytest
 from temporalio import workflow
-from temporalio.worker import Worker
+from temporalio.worker import Replayer, Worker
 
 from holdfast.client.queries import query_turn
+from holdfast.temporal_private import replay_within
 from tests.support.engine import Engine
 
 LONGER_THAN_THE_DETECTOR = 3.0
@@ -42,3 +44,7 @@ async def test_a_workflow_thread_without_processor_time_is_not_taken_for_a_deadl
         assert await query_turn(engine.client, handle.id, "count_queries", result_type=int) == 1
     history = await handle.fetch_history()
     assert not [event for event in history.events if event.HasField("workflow_task_failed_event_attributes")]
+    replayer = Replayer(workflows=[Starved])
+    assert (await replay_within(replayer, history, seconds=60)).replay_failure is None
+    with pytest.raises(TimeoutError):
+        await replay_within(replayer, history, seconds=1)

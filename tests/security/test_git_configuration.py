@@ -26,6 +26,7 @@ from holdfast.domain.calls.verdicts import Allow, Ask, Verdict
 from holdfast.testing import FakeRun, build_request, wait_until
 from tests.support.engine import new_engine
 from tests.support.policies import rule
+from tests.support.programs import require_program
 from tests.support.waiting import waiting
 
 
@@ -52,7 +53,7 @@ class Repository:
         (folder / "a.txt").write_text("two\n")
 
     def git(self, *words: str) -> None:
-        subprocess.run(["git", *words], cwd=self.workspace, check=True)
+        subprocess.run([require_program("git"), *words], cwd=self.workspace, check=True)
 
     def configure(self, key: str, value: str | None = None, folder: str = ".") -> None:
         """Set a key of a repository, to our program if nothing else is said."""

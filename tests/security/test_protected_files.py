@@ -38,12 +38,13 @@ from holdfast.testing import FakeTool, build_request, wait_until
 from tests.cli.support import Home
 from tests.support.engine import new_engine
 from tests.support.policies import rule
+from tests.support.programs import require_program
 from tests.support.waiting import waiting
 
 
 def git(*words: str | Path) -> None:
     """Run git."""
-    subprocess.run(["git", *words], check=True)
+    subprocess.run([require_program("git"), *words], check=True)
 
 
 @pytest.fixture

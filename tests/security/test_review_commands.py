@@ -232,6 +232,7 @@ def test_S30_these_programs_do_run_what_they_are_sent(program: str, command: str
     assert (tmp_path / "mark").exists()
 
 
+@pytest.mark.needs("curl")
 @pytest.mark.parametrize(
     "command",
     [

@@ -25,6 +25,7 @@ import pytest
 from holdfast.activities.shell.analyze import analyse_command
 from holdfast.activities.shell.programs.option_effects import find_effects
 from holdfast.activities.shell.programs.scripts import find_script_effects
+from tests.support.programs import PACKAGES, require_program
 
 SECONDS = 20.0
 PROGRAMS = os.pathsep.join([os.environ["PATH"], os.path.dirname(sys.executable)])
@@ -199,6 +200,14 @@ wget -q -O- --post-data=text http://HOST/
 """
 
 
+MADE_BY = {"in.zip": "zip", "in.o": "gcc"}
+"""By file of a folder, the program that made it; without the program there is none."""
+
+
+def is_installed(program: str) -> bool:
+    return shutil.which(program, path=PROGRAMS) is not None
+
+
 @dataclass(frozen=True)
 class Folder:
     """Where an example runs."""
@@ -208,8 +217,11 @@ class Folder:
     def run(self, command: str, **environment: str) -> str:
         """What a command prints; never mind whether it fails."""
         words = shlex.split(command)
-        if shutil.which(words[0], path=PROGRAMS) is None:
-            pytest.skip(f"{words[0]} is not installed")
+        for program in (words[0], *(MADE_BY[word] for word in words if word in MADE_BY)):
+            if program in PACKAGES:
+                require_program(program)
+            elif not is_installed(program):
+                pytest.skip(f"{program} is not installed")
         environment = {
             "PATH": PROGRAMS, "HOME": str(self.path / "home"), "LANG": "C", "KEY": SECRET, "TERM": "dumb",
             "GIT_CONFIG_GLOBAL": str(self.path / "gitconfig"), "GIT_EDITOR": "true", **environment,
@@ -260,7 +272,9 @@ def folder(tmp_path: Path) -> Folder:
         "tar -cf in.tar in big", f"{git} add in.json", f"{git} commit -qm two", "zip -q in.zip in",
         "gcc -c in.c -o in.o",
     ):  # fmt: skip
-        subprocess.run(shlex.split(command), cwd=tmp_path, capture_output=True, timeout=SECONDS)
+        words = shlex.split(command)
+        if is_installed(words[0]):
+            subprocess.run(words, cwd=tmp_path, capture_output=True, timeout=SECONDS)
     return found
 
 

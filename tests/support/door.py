@@ -17,12 +17,15 @@ from tests.support.certificates import HOST, Pair
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 REFUSAL = "Request unauthorized."
-_SETTINGS, _HEADERS = 4, 1
+_HEADERS, _RESET, _SETTINGS = 1, 3, 4
+_CANCEL = (8).to_bytes(4, "big")
+_UNAUTHENTICATED, _PERMISSION_DENIED = "16", "7"
 _CODES = {
     "0": "00000", "1": "00001", "2": "00010", "a": "00011", "c": "00100", "e": "00101", "i": "00110", "o": "00111",
-    "s": "01000", "t": "01001", " ": "010100", "r": "101100", "B": "1011101",
+    "s": "01000", "t": "01001", " ": "010100", ".": "010111", "/": "011000", "l": "101000", "m": "101001",
+    "p": "101011", "r": "101100", "v": "1110111", "B": "1011101",
 }  # fmt: skip
-"""HPACK's Huffman code, as far as keys of our tests need it."""
+"""HPACK's Huffman code, as far as keys and names of services in our tests need it."""
 KEY_LETTERS = "012aceiost"
 """What keys may be made of."""
 
@@ -83,15 +86,24 @@ async def _refuse(sent: bytes, reader: asyncio.StreamReader, writer: asyncio.Str
     """Answer every request with gRPC's UNAUTHENTICATED."""
     writer.write(_made(_SETTINGS, 0, 0, b"") + _made(_SETTINGS, 1, 0, b""))
     stream = 1
-    said = {"content-type": "application/grpc", "grpc-status": "16", "grpc-message": REFUSAL}
-    fields = b"\x88" + b"".join(b"\0" + _text(name) + _text(value) for name, value in said.items())
     while True:
-        writer.write(_made(_HEADERS, 0x5, stream, fields))
+        writer.write(_refusal(stream, _UNAUTHENTICATED))
         await writer.drain()
         kind = -1
         while kind != _HEADERS:
             kind, frame = await _frame(reader)
-        stream = int.from_bytes(frame[5:9], "big")
+        stream = _stream(frame)
+
+
+def _refusal(stream: int, status: str) -> bytes:
+    """The answer to a request that is refused."""
+    said = {"content-type": "application/grpc", "grpc-status": status, "grpc-message": REFUSAL}
+    fields = b"\x88" + b"".join(b"\0" + _text(name) + _text(value) for name, value in said.items())
+    return _made(_HEADERS, 0x5, stream, fields)
+
+
+def _stream(frame: bytes) -> int:
+    return int.from_bytes(frame[5:9], "big")
 
 
 def _made(kind: int, flags: int, stream: int, body: bytes) -> bytes:
@@ -127,5 +139,60 @@ async def door(
     made.address = f"{HOST}:{listening.sockets[0].getsockname()[1]}"
     try:
         yield made
+    finally:
+        listening.close()
+
+
+class _Guard:
+    """One connection through which no request passes to a method whose path begins so, the first time it is asked."""
+
+    def __init__(self, path: str) -> None:
+        self._start = huffman(path)[:-1]  # its last bits belong to what follows
+        self._refused: set[int] = set()
+
+    async def come(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, behind: str) -> None:
+        host, _, port = behind.rpartition(":")
+        inside, outside = await asyncio.open_connection(host, int(port))
+        try:
+            outside.write(await reader.readexactly(len(PREFACE)))
+            await asyncio.gather(self._answer(inside, writer), self._ask(reader, outside, writer))
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+            outside.close()
+
+    async def _ask(
+        self, reader: asyncio.StreamReader, outside: asyncio.StreamWriter, writer: asyncio.StreamWriter
+    ) -> None:
+        """Headers are passed on in any case, since both sides remember them, and the request is then taken back."""
+        while True:
+            kind, frame = await _frame(reader)
+            stream = _stream(frame)
+            if stream not in self._refused:
+                outside.write(frame)
+            if kind == _HEADERS and self._start in frame:
+                self._refused.add(stream)
+                outside.write(_made(_RESET, 0, stream, _CANCEL))
+                writer.write(_refusal(stream, _PERMISSION_DENIED))
+            await outside.drain()
+
+    async def _answer(self, inside: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            _, frame = await _frame(inside)
+            if _stream(frame) not in self._refused:
+                writer.write(frame)
+                await writer.drain()
+
+
+@asynccontextmanager
+async def guard(behind: str, path: str) -> AsyncIterator[str]:
+    """The address of a door before the server at an address, where nobody has permission for methods below a path.
+
+    A second request to the same method of one connection passes: it names the path by a number.
+    """
+    listening = await asyncio.start_server(lambda *pair: _Guard(path).come(*pair, behind), HOST, 0)
+    try:
+        yield f"{HOST}:{listening.sockets[0].getsockname()[1]}"
     finally:
         listening.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -96,6 +98,30 @@ def test_a_test_without_its_program_is_skipped_and_fails_in_ci(
     monkeypatch.setenv("CI", ci)
     with pytest.raises(outcome, match="shellcheck is not installed: apt-get install shellcheck"):
         require_program("shellcheck")
+
+
+STARTING = {"run", "Popen", "check_output", "check_call", "create_subprocess_exec"}
+
+
+def started(tree: ast.AST) -> set[str]:
+    """The programs of packages that a file starts by their bare names."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
+    named = [call for call in calls if ast.unparse(call.func).rpartition(".")[2] in STARTING]
+    words = [
+        word.elts[0] if isinstance(word, ast.List | ast.Tuple) and word.elts else word
+        for word in (call.args[0] for call in named)
+    ]
+    return {str(word.value) for word in words if isinstance(word, ast.Constant) and word.value in PACKAGES}
+
+
+def test_whoever_starts_a_program_of_a_package_says_that_it_needs_it() -> None:
+    unsaid = {}
+    for file in LIST.parents[1].joinpath("tests").rglob("*.py"):
+        text = file.read_text()
+        programs = started(ast.parse(text))
+        if missing := {name for name in programs if not re.search(rf'(needs|require_program)\([^)]*"{name}"', text)}:
+            unsaid[file.name] = missing
+    assert unsaid == {}
 
 
 def test_make_and_ci_install_by_the_same_script() -> None:

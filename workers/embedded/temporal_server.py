@@ -40,8 +40,8 @@ FAST_OPTIONS = (
     ("--dynamic-config-value", "history.transferProcessorMaxPollRPS=2000"),
     # A query held back for the next workflow task may split that task in two: see client/queries.py.
     ("--dynamic-config-value", "history.MaxBufferedQueryCount=0"),
-    # Else a workflow task whose worker did not answer in time is retried at growing intervals of up to ten minutes. On
-    # one machine that worker was busy or suspended, and its turns should go on as soon as it is back.
+    # Else the server waits ever longer, up to ten minutes, for the answer to a workflow task that timed out before. Its
+    # worker was busy, suspended or killed, and its turns should go on as soon as a worker is there.
     ("--dynamic-config-value", 'history.workflowTaskRetryMaxInterval="5s"'),
     ("--sqlite-pragma", "journal_mode=wal"),
 )

@@ -136,17 +136,18 @@ class Run:
         deadline = time.monotonic() + options.limit_seconds
 
         def enough() -> bool:
-            """There were as many calls and kills, and a death at every point; or time is up."""
+            """There were as many calls and kills, a death at every point and every other fault; or time is up."""
             kills = kills_of(self._deaths.all())
             reached = drive.calls >= options.calls and kills.all >= options.kills
-            reached = reached and (not options.kills or all(kills.at_points.values()))
+            reached = reached and (not options.kills or (all(kills.at_points.values()) and not storm.missing))
             return reached or time.monotonic() > deadline or fleet.broken
 
         def due() -> bool:
             """Not more at random than their share: turns that never get on would tell nothing. At the end, the rest."""
             kills = kills_of(self._deaths.all())
             share = (1 - AT_POINTS) * options.kills * min(1.0, drive.calls / options.calls)
-            rest = drive.calls >= options.calls and drive.running <= FEW and kills.all < options.kills
+            left = kills.all < options.kills or (options.kills > 0 and bool(storm.missing))
+            rest = drive.calls >= options.calls and drive.running <= FEW and left
             return kills.at_random + kills.server < share or rest
 
         storming = asyncio.create_task(storm.rage(due, enough))
@@ -216,6 +217,7 @@ class Run:
         short = [f"only {kills.all} of {options.kills} kills"] if kills.all < options.kills else []
         short += [f"only {drive.calls} of {options.calls} calls"] if drive.calls < options.calls else []
         short += [f"nobody died {point.value}" for point in Point if options.kills and not kills.at_points[point]]
+        short += [f"never: {blow.value}" for blow in storm.missing if options.kills]
         short += [f"{storm.stubborn} workers did not end when told to"] if storm.stubborn else []
         others = {blow.value: storm.counts[blow] for blow in Blow if blow not in (Blow.WORKER, Blow.SERVER)}
         return Report(

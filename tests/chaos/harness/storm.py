@@ -1,7 +1,7 @@
 """What befalls the workers, the server, the network and the disk while calls run, one thing after the other.
 
-What comes next is dealt from a deck, after one of each, so that a short run has of everything too. Deaths at named
-points are not here: workers see to those themselves.
+What comes next is dealt from a deck, after each has happened once, so that a short run has of everything too. Deaths at
+named points are not here: workers see to those themselves.
 """
 
 from __future__ import annotations
@@ -112,9 +112,15 @@ class Storm:
                 await blows[self._next()]()
         await asyncio.gather(*self._aside)
 
+    @property
+    def missing(self) -> list[Blow]:
+        """What has not happened yet, kills aside: those are counted elsewhere."""
+        return [blow for blow in Blow if blow not in (Blow.WORKER, Blow.SERVER) and not self.counts[blow]]
+
     def _next(self) -> Blow:
         if not self._left:
-            self._left = self._chance.sample(DECK, len(DECK))
+            deck = self.missing or DECK
+            self._left = self._chance.sample(deck, len(deck))
         return self._left.pop()
 
     async def _kill_worker(self) -> None:

@@ -6,7 +6,6 @@ inputs of activities and child turns, and the result.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections import defaultdict
@@ -27,6 +26,7 @@ from temporalio.worker import (
 
 from holdfast.domain.base import UnreadablePayload
 from holdfast.errors import KeyMissing
+from holdfast.temporal_private import replay_within
 from holdfast.util.text import shorten_text
 from holdfast.workers.audit.read.history_facts import format_event_type
 from holdfast.workers.audit.read.recorder import RecordingInterceptor, ReplayRecording
@@ -43,7 +43,7 @@ from holdfast.workflows.session import SessionWorkflow
 from holdfast.workflows.turn import TurnWorkflow
 
 REPLAY_SECONDS = 120.0
-"""The time limit of one run: a workflow that misses something would wait for ever."""
+"""The time limit of one run: a workflow that misses something would wait, or compute, for ever."""
 TIMED_OUT = f"the replay did not end within {REPLAY_SECONDS:g} seconds"
 WORDS_LIMIT = 600
 """Characters of a difference."""
@@ -137,8 +137,7 @@ async def _find_failure(
     )
     history = WorkflowHistory(workflow, list(events))
     try:
-        async with asyncio.timeout(REPLAY_SECONDS):
-            result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
+        result = await replay_within(replayer, history, REPLAY_SECONDS)
     except TimeoutError:
         return TIMED_OUT
     except Exception as error:
