@@ -287,7 +287,7 @@ def test_S22_a_signed_standing_answer_counts(strict: Home) -> None:
 def test_S25_a_tool_without_a_text_of_its_own_is_changed_by_its_arguments(strict: Home) -> None:
     asked(strict, "publish", call("publish", title="News", copies=1))
     content = strict.run("modify", "publish/b1c1/1", "--content", "-", stdin="x")
-    assert (content.returncode, "give other `arguments` instead" in content.stderr) == (1, True)
+    assert (content.returncode, "give new `arguments` instead" in content.stderr) == (1, True)
     same = strict.json("modify", "publish/b1c1/1", "--arguments", '{"copies": 1, "title": "News"}')
     assert (same["counted"], same["changed"]) == (False, False)
     changed = strict.json("modify", "publish/b1c1/1", "--arguments", '{"copies": 2, "title": "News"}')

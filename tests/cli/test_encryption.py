@@ -135,7 +135,7 @@ def test_S45_the_command_line_speaks_with_encrypted_turns(encrypted: Home) -> No
         refused = home.run(*words)
         assert refused.returncode == 2, words
         assert "is not trusted" in refused.stderr
-        assert "It has [encryption]: without its keys nothing encrypted is read" in refused.stderr
+        assert "It has [encryption]: without its keys nothing encrypted can be read" in refused.stderr
         blind = home.run("--no-config", *words)
         assert blind.returncode == 1, words
         assert "encrypted with the key 'new', which this process does not have" in blind.stderr, blind.stderr

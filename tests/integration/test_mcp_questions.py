@@ -111,7 +111,7 @@ async def test_S39_a_question_is_shown_with_its_form_and_the_answer_goes_back(en
         assert asked.form == form("", fields, "name")["requestedSchema"]
         with pytest.raises(DecisionRefused) as refused:
             await answer(engine, asked, {"age": -1, "colour": "green", "more": 1})
-        for words in ("'name' is missing", "at least 0", "one of 'red', 'blue'", "'more' is not asked for"):
+        for words in ("'name' is missing", "at least 0", "one of 'red', 'blue'", "'more' is not a field of the form"):
             assert words in str(refused.value)
         assert (await question(turn)).approval_id == asked.approval_id  # it still waits
         assert not heard(folder)
@@ -169,7 +169,7 @@ async def test_S32_a_hostile_question_is_shown_harmless_and_bounded(engine: Engi
         assert whole is not None
         assert len(whole.question or "") <= 10_000
         assert asked.form is not None
-        with pytest.raises(DecisionRefused, match="'other' is not asked for"):
+        with pytest.raises(DecisionRefused, match="'other' is not a field of the form"):
             await answer(engine, asked, {"other": "1"})
         await answer(engine, asked, {"field999": "\x1b[31mAna"})
         assert heard_content(await response_of(turn)) == {"field999": "\x1b[31mAna"}  # theirs, as they said it

@@ -110,7 +110,7 @@ async def test_S27_a_list_that_names_no_tool_ends_the_turn_at_its_start(engine: 
         result = await (await engine.start(input)).result()
     assert result.status == "failed"
     assert result.reason is not None
-    assert "tools that there are not: 'read_fil'. Did you mean \"read_file\"" in result.reason
+    assert "list of tools has unknown names: 'read_fil'. Did you mean \"read_file\"" in result.reason
     assert result.reason.endswith("'github__*'.")
     assert kinds(result.responses) == ([] if model else ["cancelled"])
 
