@@ -54,7 +54,7 @@ def test_what_keys_there_are_is_told_without_them(place: Home) -> None:
     done = place.run("--config", "mine.toml", "encryption", "check")
     assert done.returncode == 0, done.stderr
     assert "new  encrypts and decrypts  the variable HOLDFAST_NEW_KEY" in done.stdout
-    assert "old  read with              the file" in done.stdout
+    assert "old  decrypts               the file" in done.stdout
     assert "Unencrypted payloads are accepted." in done.stdout
     found = json.loads(place.run("--config", "mine.toml", "encryption", "check", "--json").stdout)
     assert (found["encrypts"], found["writes"], found["plain"]) == (True, "new", "accept")
@@ -84,7 +84,7 @@ def test_what_a_file_runs_for_a_key_is_shown_before_it_is_trusted(place: Home) -
         '[storage]\nkind = "s3"\n[storage.s3]\nbucket = "abc"\nendpoint = "http://x"\n'
     )
     done = place.run("config", "trust")
-    assert "  runs at start      vault read x  (encryption key v)" in done.stdout
+    assert "  runs at start       vault read x  (encryption key v)" in done.stdout
     assert "  stores payloads in  s3, bucket abc at http://x" in done.stdout
 
 

@@ -111,7 +111,7 @@ def test_an_answer_about_one_call_alone_is_not_saved_and_nothing_is_decided(home
     asked(home, "lonely", call("shell", command="echo a > alone.txt"))
     done = home.run("approve", "lonely/b1c1/1", "--always", "--save")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "cannot be saved: leave out --save, or choose a wider one" in done.stderr
+    assert "cannot be saved: leave out --save, or choose a wider grant" in done.stderr
     assert waiting(home, "lonely") == ["lonely/b1c1/1"]
     assert not granted.exists()
     home.json("deny", "--turn", "lonely")
