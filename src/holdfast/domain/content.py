@@ -194,7 +194,7 @@ def describe_saved_output(whole: str) -> str:
     return f"{READ_OUTPUT} reads the whole, by the name {format_output_name(whole)}"
 
 
-def exact(text: str) -> str:
+def escape_name(text: str) -> str:
     """A name in one line, so that no two look alike of which one hides something: an id, by which somebody decides."""
     return escape_controls(text).replace("\u3000", "⟨U+3000⟩").replace("\n", "␊").replace("\t", "␉")
 

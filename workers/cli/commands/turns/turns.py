@@ -289,11 +289,11 @@ def _read_input(
 
 
 def _print_started(turn_id: str, json: bool) -> None:
-    from holdfast.domain.content import exact
+    from holdfast.domain.content import escape_name
     from holdfast.workers.terminal import render
 
     follow = f"Follow it: holdfast turn watch {render.quote_shell(turn_id)}    Decide: holdfast inbox"
-    print_answer(json, f"Started turn {exact(turn_id)}.\n{follow}", turn=turn_id)
+    print_answer(json, f"Started turn {escape_name(turn_id)}.\n{follow}", turn=turn_id)
 
 
 async def _fetch_view(holdfast: Holdfast, turn: str, json: bool) -> TurnView:
