@@ -73,7 +73,7 @@ def format_line(text: str | None, limit: int = 200) -> str:
     return shorten_text(" ".join(escape_controls(text or "").split()), limit)
 
 
-def name(text: str) -> Text:
+def render_name(text: str) -> Text:
     """An id in a table."""
     return Text(escape_name(text))
 

@@ -104,7 +104,8 @@ async def with_option(holdfast: Holdfast, choice: DecisionChoice) -> DecisionCho
 def describe_choice(choice: DecisionChoice, wish: GrantWish) -> str:
     """What its grant will cover."""
     assert choice.offer, "it gives one"
-    return f"{escape_name(choice.approval)}: {describe_coverage(choice.offer, wish, datetime.now(UTC), turn=choice.approval)}"
+    covers = describe_coverage(choice.offer, wish, datetime.now(UTC), turn=choice.approval)
+    return f"{escape_name(choice.approval)}: {covers}"
 
 
 async def decide_all(
