@@ -26,7 +26,7 @@ from holdfast.config.schema import HookSettings, When
 from holdfast.config.settings import Settings
 from holdfast.config.toml_document import Problem, format_problems
 from holdfast.errors import BadInput
-from holdfast.util.findings import Finding, ok
+from holdfast.util.findings import Finding, report_ok
 from holdfast.util.text import exception_text
 
 ENTRY_POINT_GROUP = "holdfast.hooks"
@@ -146,4 +146,4 @@ def check_hooks(settings: Settings) -> Iterator[Finding]:
     """Load every hook as a worker would; BadInput with all that is wrong with any of them."""
     load_hooks(settings)
     count = len(settings.hooks)
-    yield ok(f"{count} of the settings, and all can be loaded" if count else "none in the settings")
+    yield report_ok(f"{count} of the settings, and all can be loaded" if count else "none in the settings")

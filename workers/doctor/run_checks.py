@@ -14,7 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.config.settings import Settings
 from holdfast.errors import HoldfastError, ServerUnavailable
-from holdfast.util.findings import Finding, Level, problem, warning
+from holdfast.util.findings import Finding, Level, report_problem, report_warning
 from holdfast.util.text import exception_text
 from holdfast.workers.doctor.checks import CHECKS, SERVER, SERVER_CHECKS, Check, Findings, ServerCheck, read_clock
 from holdfast.workers.runtime.connect import connect
@@ -59,9 +59,9 @@ async def _check_server(settings: Settings, checks: Sequence[ServerCheck], addre
     try:
         client = await connect(settings, address=address)
     except ServerUnavailable as error:
-        return [Report(SERVER.name, (problem(str(error), _describe_start(settings)),), lost=True)]
+        return [Report(SERVER.name, (report_problem(str(error), _describe_start(settings)),), lost=True)]
     except HoldfastError as error:
-        return [Report(SERVER.name, (problem(str(error), "correct it"),))]
+        return [Report(SERVER.name, (report_problem(str(error), "correct it"),))]
     first = await run_server_check(SERVER, client, settings)
     if first.worst_level == "problem":
         return [first]
@@ -110,15 +110,23 @@ async def _run_check(check: Check | ServerCheck, look: Awaitable[Findings]) -> R
         async with asyncio.timeout(check.seconds):
             return Report(check.name, tuple(await look))
     except TimeoutError:
-        found = problem(f"it took over {check.seconds:g} seconds to look", "find out what hangs: a disk, a program")
+        found = report_problem(
+            f"it took over {check.seconds:g} seconds to look", "find out what hangs: a disk, a program"
+        )
     except RPCError as error:
         return Report(check.name, (_report_unanswered(error),), lost=error.status in _SILENT)
     except HoldfastError as error:
-        return Report(check.name, (problem(str(error), check.correct),), lost=isinstance(error, ServerUnavailable))
+        return Report(
+            check.name, (report_problem(str(error), check.correct),), lost=isinstance(error, ServerUnavailable)
+        )
     except OSError as error:
-        found = problem(f"{error.filename} cannot be used: {error.strerror}", "look at it, and at who may use it")
+        found = report_problem(
+            f"{error.filename} cannot be used: {error.strerror}", "look at it, and at who may use it"
+        )
     except Exception as error:
-        found = problem(f"the check itself failed: {exception_text(error)}", "HOLDFAST_TRACEBACK=1 helps to report it")
+        found = report_problem(
+            f"the check itself failed: {exception_text(error)}", "HOLDFAST_TRACEBACK=1 helps to report it"
+        )
     return Report(check.name, (found,))
 
 
@@ -126,8 +134,8 @@ def _report_unanswered(error: RPCError) -> Finding:
     """The server did not say what was asked: who may not ask is no problem of the house."""
     says = f"this cannot be looked at: {error.message}"
     if error.status in _NOT_ALLOWED:
-        return warning(says, "ask somebody who may, or give this user the right")
-    return problem(says, "look at the server and its log")
+        return report_warning(says, "ask somebody who may, or give this user the right")
+    return report_problem(says, "look at the server and its log")
 
 
 def count_findings(reports: Iterable[Report], level: Level) -> int:

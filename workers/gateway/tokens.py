@@ -25,7 +25,7 @@ from pydantic import AwareDatetime, Field, ValidationError, model_validator
 from holdfast.domain.base import Message, describe_problems
 from holdfast.errors import BadInput, HoldfastError
 from holdfast.util.files import hold_lock, write_whole
-from holdfast.util.findings import Finding, ok, warning
+from holdfast.util.findings import Finding, report_ok, report_warning
 from holdfast.util.suggestions import did_you_mean
 from holdfast.util.text import shorten_text
 
@@ -221,6 +221,6 @@ def check_tokens(file: Path, now: datetime) -> Iterator[Finding]:
     tokens = TokenFile(file).read_all()
     if over := sorted(token.name for token in tokens if token.is_expired(now)):
         do = f"holdfast tokens revoke {over[0]}, and create another if it is still needed"
-        yield warning(f"the tokens of {', '.join(over)} are no longer good", do)
+        yield report_warning(f"the tokens of {', '.join(over)} are no longer good", do)
     else:
-        yield ok(f"{len(tokens)} tokens" if tokens else "no token yet: `holdfast tokens create NAME` makes one")
+        yield report_ok(f"{len(tokens)} tokens" if tokens else "no token yet: `holdfast tokens create NAME` makes one")

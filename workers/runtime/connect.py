@@ -25,7 +25,7 @@ from holdfast.config.settings import Settings
 from holdfast.errors import BadInput, ServerUnavailable
 from holdfast.payloads.converter import build_converter
 from holdfast.util.files import write_whole
-from holdfast.util.findings import Finding, ok
+from holdfast.util.findings import Finding, report_ok
 from holdfast.util.text import shorten_text
 
 TEXT_LIMIT = 300
@@ -175,7 +175,7 @@ def _load_environment() -> dict[str, Any]:
 def check_environment() -> Iterator[Finding]:
     """Which server Temporal's own configuration names. BadInput when it cannot be read."""
     address = find_environment_address()
-    yield ok(
+    yield report_ok(
         f"Temporal's own configuration names {address}"
         if address
         else "Temporal's own configuration names no server: the data folder's embedded one is used"

@@ -10,7 +10,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.config.settings import Settings
-from holdfast.util.findings import Finding, ok, problem, warning
+from holdfast.util.findings import Finding, report_ok, report_problem, report_warning
 from holdfast.workers.versions.deployments import Deployment, claim_current, fetch_deployment, is_known
 
 APPEAR_SECONDS = 60.0
@@ -26,8 +26,10 @@ async def check_versions(client: Client, settings: Settings, now: datetime) -> l
         if error.status is not RPCStatusCode.UNIMPLEMENTED:
             raise
         if build is None:
-            return [ok("this server knows no versions of workers, and none is asked for")]
-        return [problem("this server knows no worker deployments", "leave out HOLDFAST_BUILD, or update the server")]
+            return [report_ok("this server knows no versions of workers, and none is asked for")]
+        return [
+            report_problem("this server knows no worker deployments", "leave out HOLDFAST_BUILD, or update the server")
+        ]
     return judge_deployment(found, build)
 
 
@@ -63,10 +65,10 @@ def judge_deployment(found: Deployment, build: str | None) -> list[Finding]:
     """What is to be said of a deployment; of the version `build`, too."""
     if not found.versions:
         if build:
-            return [problem(f"no worker of version {build!r} has polled", f"start one: HOLDFAST_BUILD={build}")]
-        return [ok("workers have no versions: each takes up whatever there is")]
+            return [report_problem(f"no worker of version {build!r} has polled", f"start one: HOLDFAST_BUILD={build}")]
+        return [report_ok("workers have no versions: each takes up whatever there is")]
     stuck = [
-        problem(
+        report_problem(
             f"{one.open:,} open workflows wait for a worker of version {one.build!r}, and none polls",
             f"start one with HOLDFAST_BUILD={one.build}, or move them (docs/how-to/upgrading.md)",
         )
@@ -82,18 +84,18 @@ def _judge_routing(found: Deployment, build: str | None) -> list[Finding]:
         do = f"choose one: {_format_command(found, build or found.versions[0].build)}"
         says = f"no version of {found.name!r} is current"
         if found.unversioned_workers:
-            return [warning(f"{says}: workers without a version get new turns", do)]
-        return [problem(f"{says}: new turns wait", do)]
+            return [report_warning(f"{says}: workers without a version get new turns", do)]
+        return [report_problem(f"{says}: new turns wait", do)]
     if not current.workers:
         do = f"start a worker with HOLDFAST_BUILD={current.build}, or make another version current"
-        return [problem(f"version {current.build!r} is current, and no worker of it polls: new turns wait", do)]
-    said = [ok(f"version {current.build!r} of {found.name!r} gets new turns, from {current.workers} workers")]
+        return [report_problem(f"version {current.build!r} is current, and no worker of it polls: new turns wait", do)]
+    said = [report_ok(f"version {current.build!r} of {found.name!r} gets new turns, from {current.workers} workers")]
     if build and build not in (found.current, found.ramping):
         do = f"when its workers are to get them: {_format_command(found, build)}"
-        said.append(warning(f"version {build!r} gets no new turns, {found.current!r} does", do))
+        said.append(report_warning(f"version {build!r} gets no new turns, {found.current!r} does", do))
     if found.unversioned_workers:
         says = f"{found.unversioned_workers} workers without a version get nothing, since a version is current"
-        said.append(warning(says, "stop them, or give them a build (HOLDFAST_BUILD)"))
+        said.append(report_warning(says, "stop them, or give them a build (HOLDFAST_BUILD)"))
     return said
 
 

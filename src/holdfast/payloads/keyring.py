@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.errors import BadInput
-from holdfast.util.findings import Finding, ok, problem
+from holdfast.util.findings import Finding, report_ok, report_problem
 
 if TYPE_CHECKING:
     from holdfast.config.sections import KeySettings
@@ -213,8 +213,8 @@ def check_keyring(settings: Settings) -> Iterator[Finding]:
     """Can every key be had?"""
     found = check_keys(settings)
     do = "put it where the settings say: without it no worker starts, and what it encrypted cannot be read"
-    yield from (problem(one.problem, do) for one in found if one.problem)
+    yield from (report_problem(one.problem, do) for one in found if one.problem)
     if not found:
-        yield ok("nothing is encrypted: the settings have no [[encryption.keys]]")
+        yield report_ok("nothing is encrypted: the settings have no [[encryption.keys]]")
     elif not any(one.problem for one in found):
-        yield ok(f"{len(found)} keys; {found[0].id!r} is written with")
+        yield report_ok(f"{len(found)} keys; {found[0].id!r} is written with")

@@ -18,16 +18,16 @@ class Finding:
     """What would help; every warning and problem has it."""
 
 
-def ok(says: str) -> Finding:
+def report_ok(says: str) -> Finding:
     """It is as it should be."""
     return Finding("ok", says)
 
 
-def warning(says: str, do: str) -> Finding:
+def report_warning(says: str, do: str) -> Finding:
     """It works, and somebody should look at it."""
     return Finding("warning", says, do)
 
 
-def problem(says: str, do: str) -> Finding:
+def report_problem(says: str, do: str) -> Finding:
     """It does not work."""
     return Finding("problem", says, do)

@@ -67,13 +67,15 @@ def _load_settings(data: Path | None, workspace: Path | None) -> tuple[Settings,
     """The settings, or those without a file when that cannot be gone by; and what there is to say of it."""
     from holdfast.config.settings import Settings
     from holdfast.errors import BadInput
-    from holdfast.util.findings import ok, problem
+    from holdfast.util.findings import report_ok, report_problem
     from holdfast.workers.doctor.run_checks import Report
 
     try:
         settings = resolve_settings(data, workspace)
     except BadInput as error:
-        found = problem(f"{error}; the rest is looked at without it", "correct it; `holdfast config check` tells more")
+        found = report_problem(
+            f"{error}; the rest is looked at without it", "correct it; `holdfast config check` tells more"
+        )
         return apply_options(Settings(), data, workspace), Report("settings", (found,))
     where = f"{settings.file} is read" if settings.file else "no settings file: the environment and the defaults count"
-    return settings, Report("settings", (ok(where),))
+    return settings, Report("settings", (report_ok(where),))
