@@ -378,7 +378,7 @@ class Tool(ABC):
     """How long its worker may be silent before the call counts as lost."""
     Parameters: type[BaseModel] | Mapping[str, JsonValue]
 
-    def declaration(self) -> Declaration:
+    def build_declaration(self) -> Declaration:
         """What this tool says of itself."""
         given = self.Parameters
         schema = given.model_json_schema() if isinstance(given, type) else dict(given)
