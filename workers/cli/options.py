@@ -197,12 +197,12 @@ async def open_holdfast(data: Path | None, address: str | None) -> Holdfast:
     """A client for one command."""
     from holdfast.client.client import Holdfast
     from holdfast.workers.runtime import log_setup
-    from holdfast.workers.runtime.connect import connect
+    from holdfast.workers.runtime.connect import connect_client
 
     log_setup.silence_logging()
     settings = resolve_client_settings(data)
     signer = find_signer(settings)
-    client = await connect(settings, address=address)
+    client = await connect_client(settings, address=address)
     return Holdfast(client, task_queue=settings.task_queue, signer=signer)
 
 

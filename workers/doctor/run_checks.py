@@ -17,7 +17,7 @@ from holdfast.errors import HoldfastError, ServerUnavailable
 from holdfast.util.findings import Finding, Level, report_problem, report_warning
 from holdfast.util.text import exception_text
 from holdfast.workers.doctor.checks import CHECKS, SERVER, SERVER_CHECKS, Check, Findings, ServerCheck, read_clock
-from holdfast.workers.runtime.connect import connect
+from holdfast.workers.runtime.connect import connect_client
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ async def run_checks(
 
 async def _check_server(settings: Settings, checks: Sequence[ServerCheck], address: str | None) -> Sequence[Report]:
     try:
-        client = await connect(settings, address=address)
+        client = await connect_client(settings, address=address)
     except ServerUnavailable as error:
         return [Report(SERVER.name, (report_problem(str(error), _describe_start(settings)),), lost=True)]
     except HoldfastError as error:

@@ -116,7 +116,7 @@ def write_server_file(settings: Settings, found: ServerAddress) -> None:
 CONNECT_SECONDS = 5.0
 
 
-async def connect(
+async def connect_client(
     settings: Settings, plugin: Plugin | None = None, *, address: str | None = None, embedded: bool = False
 ) -> Client:
     """A client of the server that the options, the environment or the data folder name.

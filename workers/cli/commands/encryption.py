@@ -118,13 +118,13 @@ async def _read_namespace(address: str | None, data: Any, *, quiet: bool) -> Nam
     from dataclasses import replace
 
     from holdfast.workers.runtime import log_setup
-    from holdfast.workers.runtime.connect import connect
+    from holdfast.workers.runtime.connect import connect_client
     from holdfast.workers.storage.referenced import read_namespaces
 
     log_setup.silence_logging()
     settings = resolve_settings(data)
     lenient = settings.encryption.model_copy(update={"plain": "accept"})
-    client = await connect(replace(settings, encryption=lenient), address=address)
+    client = await connect_client(replace(settings, encryption=lenient), address=address)
     return await read_namespaces([client], progress=lambda runs: print_progress(runs, quiet=quiet))
 
 

@@ -134,7 +134,7 @@ def worker(
     from holdfast.errors import BadInput
     from holdfast.plugin.plugin import HoldfastPlugin
     from holdfast.workers.runtime import log_setup
-    from holdfast.workers.runtime.connect import connect
+    from holdfast.workers.runtime.connect import connect_client
     from holdfast.workers.runtime.health import Health, serve_health
     from holdfast.workers.runtime.worker import leave_with_parent, run_worker
     from holdfast.workers.versions.check_versions import announce_version
@@ -165,7 +165,7 @@ def worker(
             asked = Health()
             at = settings.worker.health
             url = await probes.enter_async_context(serve_health(asked, at)) if at else None
-            client = await connect(settings, plugin, address=address, embedded=embedded)
+            client = await connect_client(settings, plugin, address=address, embedded=embedded)
             beside = {asyncio.create_task(leave_with_parent(parent))} if parent else set()
 
             def print_ready(line: str) -> None:

@@ -176,14 +176,14 @@ class _SweepReport:
 async def _run_sweep(settings: Settings, address: str | None, options: _SweepOptions) -> _SweepReport:
     from holdfast.payloads.file_store import forget_namespaces
     from holdfast.workers.runtime import log_setup
-    from holdfast.workers.runtime.connect import connect
+    from holdfast.workers.runtime.connect import connect_client
     from holdfast.workers.storage.referenced import read_namespaces
     from holdfast.workers.storage.sweep import SweepPlan, read_clock
 
     log_setup.silence_logging()
     lenient = settings.encryption.model_copy(update={"plain": "accept"})
     settings = replace(settings, encryption=lenient)
-    client = await connect(settings, address=address)
+    client = await connect_client(settings, address=address)
     clients = [client, *(_build_client(client, name) for name in options.also if name != client.namespace)]
     began = read_clock(settings.payloads_folder)
     reached = await read_namespaces(clients, progress=lambda runs: print_progress(runs, quiet=options.quiet))
