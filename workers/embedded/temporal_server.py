@@ -43,6 +43,9 @@ FAST_OPTIONS = (
     # Else a workflow task whose worker did not answer in time is retried at growing intervals of up to ten minutes. On
     # one machine that worker was busy or suspended, and its turns should go on as soon as it is back.
     ("--dynamic-config-value", 'history.workflowTaskRetryMaxInterval="5s"'),
+    # Else every task queue is four partitions, each with rows and polls of its own: made for clusters, not one machine.
+    ("--dynamic-config-value", "matching.numTaskqueueReadPartitions=1"),
+    ("--dynamic-config-value", "matching.numTaskqueueWritePartitions=1"),
     ("--sqlite-pragma", "journal_mode=wal"),
 )
 NO_HTTP_OPTIONS = (
