@@ -362,7 +362,8 @@ def test_the_screen_says_that_it_waits_for_a_worker_and_goes_on_when_one_is_back
 
 
 def test_a_second_ctrl_c_leaves_a_turn_that_does_not_stop(empty: Home) -> None:
-    with empty.up("--no-gateway") as up, chat(empty, "hanging", {"calls": [call("shell", command="echo begun; sleep 600")]}) as child:
+    wait = {"calls": [call("shell", command="echo begun; sleep 600")]}
+    with empty.up("--no-gateway") as up, chat(empty, "hanging", wait) as child:
         say(child, "Begin")
         child.expect(KEYS)
         child.send("y")
