@@ -107,7 +107,7 @@ class SharedGrants:
         return self._grants.rules
 
     @property
-    def report_problem(self) -> str | None:
+    def problem(self) -> str | None:
         """Why only refusals apply; None when all is in order."""
         return self._unread or self._broken
 
