@@ -60,7 +60,8 @@ def find_one_word_names() -> Iterator[Named]:
     """Public ones on the level of a module or a class, without properties and the handlers of workflows."""
     for module, path in modules().items():
         tree = ast.parse(path.read_text())
-        owners = [("", tree), *((node.name, node) for node in tree.body if isinstance(node, ast.ClassDef))]
+        owners: list[tuple[str, ast.Module | ast.ClassDef]] = [("", tree)]
+        owners += [(node.name, node) for node in tree.body if isinstance(node, ast.ClassDef)]
         for owner, node in owners:
             for inner in node.body:
                 if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef) and "_" not in inner.name:
