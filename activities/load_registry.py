@@ -23,7 +23,7 @@ from holdfast.config.schema import DiscoverySettings
 from holdfast.config.settings import Settings
 from holdfast.domain.calls.tool import Tool
 from holdfast.errors import BadInput
-from holdfast.util.findings import Finding, ok, warning
+from holdfast.util.findings import Finding, report_ok, report_warning
 from holdfast.util.mcp_names import build_prefix
 from holdfast.util.suggestions import did_you_mean
 from holdfast.util.text import exception_text, shorten_text
@@ -112,11 +112,11 @@ def check_tools(settings: Settings) -> Iterator[Finding]:
     outputs = OutputStore(settings.outputs_folder, limits.output_characters, limits.saved_output_bytes)
     servers = McpServers(settings.mcp, settings.mcp_tools_folder)
     registry = load_registry(settings, outputs, (), servers)
-    yield ok(f"{len(registry.entries)} can be used")
+    yield report_ok(f"{len(registry.entries)} can be used")
     reported = {refusal.source for refusal in servers.refusals}
     wrong = [one for one in registry.problems if one.source not in reported]
     do = "correct it, or leave it out of the settings; `holdfast tools list` shows all"
     for one in wrong[:MAX_PROBLEMS]:
-        yield warning(f"not available, from {one.source}: {shorten_text(one.reason, 500)}", do)
+        yield report_warning(f"not available, from {one.source}: {shorten_text(one.reason, 500)}", do)
     if len(wrong) > MAX_PROBLEMS:
-        yield warning(f"and {len(wrong) - MAX_PROBLEMS} more cannot be used", "holdfast tools list")
+        yield report_warning(f"and {len(wrong) - MAX_PROBLEMS} more cannot be used", "holdfast tools list")

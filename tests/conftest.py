@@ -5,9 +5,10 @@ What is imported here is imported by the process that only hands out the tests t
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,17 @@ os.environ.setdefault("GOGC", "400")
 # A machine may be slow, and that proves nothing.
 settings.register_profile("ours", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ours")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is made while the tests are collected lives to the end: the garbage collector need never look at it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Sharing:

@@ -25,7 +25,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from holdfast.domain.calls.tool import ToolFailure
-from holdfast.util.findings import Finding, ok, problem, warning
+from holdfast.util.findings import Finding, report_ok, report_problem, report_warning
 
 READ_LIMIT = 20_000_000
 """Bytes of a file that a tool reads or changes as a whole."""
@@ -252,9 +252,9 @@ def _read_mode(name: str, folder: int) -> int | None:
 def check_workspace(folder: Path) -> Iterator[Finding]:
     """Is it there, and can files be kept beneath it?"""
     if not folder.is_dir():
-        yield problem(f"the workspace {folder} is not a folder", "make it, or set HOLDFAST_WORKSPACE")
+        yield report_problem(f"the workspace {folder} is not a folder", "make it, or set HOLDFAST_WORKSPACE")
     elif has_openat2():
-        yield ok(f"the kernel resolves all paths beneath {folder}")
+        yield report_ok(f"the kernel resolves all paths beneath {folder}")
     else:
         do = "run workers on Linux 5.6 or newer, where nothing in a sandbox of the system forbids openat2"
-        yield warning("paths are checked before they are used, which a swapped link can defeat", do)
+        yield report_warning("paths are checked before they are used, which a swapped link can defeat", do)

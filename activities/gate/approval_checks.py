@@ -42,7 +42,7 @@ from holdfast.domain.modes import Mode
 from holdfast.domain.turn.activity_io import ExecuteInput
 from holdfast.domain.turn.ids import find_family
 from holdfast.errors import BadInput, DecisionRefused
-from holdfast.util.findings import Finding, ok, warning
+from holdfast.util.findings import Finding, report_ok, report_warning
 from holdfast.util.json_values import digest_canonical
 
 ApplyChange = Callable[[dict[str, JsonValue], Decision], dict[str, JsonValue]]
@@ -270,10 +270,10 @@ def check_rules(settings: Settings) -> Iterator[Finding]:
     check_roles(build_policy([load_shipped(), *loaded]), settings.approvers)
     yours = sum(source.tier is not Tier.DEFAULT for source in sources)
     files = f"{yours} files of yours" if yours else "none of yours"
-    yield ok(f"the rules can be loaded: those that come with Holdfast, and {files}")
+    yield report_ok(f"the rules can be loaded: those that come with Holdfast, and {files}")
     for one in loaded:
         for found in one.warnings:
-            yield warning(
+            yield report_warning(
                 f"{one.document.content.file}, line {found.line}: {found.message}",
                 "correct the rule, if it says something else than you mean; see `holdfast policy check`",
             )

@@ -27,7 +27,7 @@ from holdfast.config.schema import HookSettings, When
 from holdfast.config.settings import Settings
 from holdfast.config.toml_document import FileProblem, format_problems
 from holdfast.errors import BadInput
-from holdfast.util.findings import Finding, ok, warning
+from holdfast.util.findings import Finding, report_ok, report_warning
 from holdfast.util.globs import Glob
 from holdfast.util.text import exception_text
 
@@ -153,7 +153,9 @@ def check_hooks(settings: Settings) -> Iterator[Finding]:
     """Load every hook as a worker would; BadInput with all that is wrong with any of them."""
     hooks = load_hooks(settings)
     count = len(settings.hooks)
-    yield ok(f"{count} of the settings, and all can be loaded" if count else "none in the settings")
+    yield report_ok(f"{count} of the settings, and all can be loaded" if count else "none in the settings")
     for hook in hooks.all_hooks:
         for why in find_misspelt_tools(hook.tools):
-            yield warning(f"the hook {hook.name!r}: {why}", "correct its `tools`: it is asked about no other calls")
+            yield report_warning(
+                f"the hook {hook.name!r}: {why}", "correct its `tools`: it is asked about no other calls"
+            )

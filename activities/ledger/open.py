@@ -14,7 +14,7 @@ from holdfast.activities.ledger.sqlite import SqliteLedger
 from holdfast.config.ledger_address import resolve_address
 from holdfast.config.settings import Settings
 from holdfast.errors import BadInput
-from holdfast.util.findings import Finding, ok, problem
+from holdfast.util.findings import Finding, report_ok, report_problem
 
 if TYPE_CHECKING:
     from holdfast.activities.ledger.postgres_database import Database
@@ -67,16 +67,16 @@ async def check_ledger(settings: Settings) -> list[Finding]:
     database = open_database(settings.ledger, answer_seconds=CHECK_SECONDS)
     await database.check()
     await database.disconnect()
-    return [ok("the shared ledger answers")]
+    return [report_ok("the shared ledger answers")]
 
 
 def _check_file(file: Path) -> Finding:
     if not file.exists():
-        return ok("none yet: the first call that must run once makes it")
+        return report_ok("none yet: the first call that must run once makes it")
     try:
         with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=CHECK_SECONDS)) as ledger:
             (count,) = ledger.execute("SELECT count(*) FROM effects").fetchone()
     except sqlite3.Error as error:
         do = "stop the workers and restore it from a copy; without it calls that had begun may run a second time"
-        return problem(f"{file} cannot be read: {error}", do)
-    return ok(f"{file} holds {count:,} calls")
+        return report_problem(f"{file} cannot be read: {error}", do)
+    return report_ok(f"{file} holds {count:,} calls")

@@ -28,7 +28,7 @@ from holdfast.activities.registry.registry import MissingSource, Registry, Sourc
 from holdfast.config.mcp_servers_file import load_configured
 from holdfast.config.schema import McpSettings
 from holdfast.config.settings import Settings
-from holdfast.util.findings import Finding, ok, problem, warning
+from holdfast.util.findings import Finding, report_ok, report_problem, report_warning
 from holdfast.util.mcp_names import build_prefix
 from holdfast.util.text import shorten_text
 
@@ -251,21 +251,21 @@ async def check_servers(settings: Settings) -> list[Finding]:
         finally:
             await logins.disconnect()
     do = "correct it in the settings"
-    found = [problem(f"{one.source} is not used: {one.reason}", do) for one in servers.refusals]
+    found = [report_problem(f"{one.source} is not used: {one.reason}", do) for one in servers.refusals]
     if settings.ledger and (unused := list_logins(settings.mcp_logins_folder)):
         says = f"the logins {shorten_text(', '.join(unused), 200)} in {settings.mcp_logins_folder} are not used"
         do = "log in once more with holdfast mcp login, since logins are in the shared ledger, and remove these files"
-        found.append(warning(says, do))
-    return [*found, *map(_judge_status, statuses)] or [ok("none in the settings")]
+        found.append(report_warning(says, do))
+    return [*found, *map(_judge_status, statuses)] or [report_ok("none in the settings")]
 
 
 def _judge_status(status: ServerStatus) -> Finding:
     look = f"holdfast mcp test {status.name}"
     if status.state is ServerState.CONNECTED and not status.problem:
         if status.left_out:
-            return warning(f"{status.name}: {len(status.left_out)} of its tools are left out", look)
-        return ok(f"{status.name} is connected, with {status.tools} tools")
+            return report_warning(f"{status.name}: {len(status.left_out)} of its tools are left out", look)
+        return report_ok(f"{status.name} is connected, with {status.tools} tools")
     why = " ".join((status.problem or f"it was not ready within {CHECK_SECONDS:g} seconds").split())
     login = status.state is ServerState.UNAUTHORIZED
     do = f"holdfast mcp login {status.name}" if login else f"{look}; its calls wait for it, or fail"
-    return problem(f"{status.name}: {shorten_text(why, 500)}", do)
+    return report_problem(f"{status.name}: {shorten_text(why, 500)}", do)

@@ -16,7 +16,7 @@ from pydantic_ai.models import Model, infer_model
 from holdfast.config.provider_keys import MODEL_KEYS
 from holdfast.config.schema import MediaKind, ModelServerSettings, ModelsSettings
 from holdfast.errors import BadInput
-from holdfast.util.findings import Finding, ok, problem
+from holdfast.util.findings import Finding, report_ok, report_problem
 from holdfast.util.globs import Glob
 from holdfast.util.secrets import Secret, Secrets
 
@@ -121,12 +121,12 @@ def check_models(settings: ModelsSettings) -> Iterator[Finding]:
     models = Models(settings)
     if settings.default is None:
         there = sorted(name for name in MODEL_KEYS if os.environ.get(name))
-        yield ok(f"no default model is named; keys that are set: {', '.join(there) or 'none'}")
+        yield report_ok(f"no default model is named; keys that are set: {', '.join(there) or 'none'}")
     for name in [*(f"{server}:any" for server in settings.servers), *filter(None, [settings.default])]:
         try:
             models.build(name)
         except (BadInput, UserError, ImportError) as error:
             why = str(error).partition(". ")[0]
-            yield problem(f"{name.removesuffix(':any')}: {why}", "set it where workers run, or correct [models]")
+            yield report_problem(f"{name.removesuffix(':any')}: {why}", "set it where workers run, or correct [models]")
         else:
-            yield ok(f"{name.removesuffix(':any')} has what it needs")
+            yield report_ok(f"{name.removesuffix(':any')} has what it needs")

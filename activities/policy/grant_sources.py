@@ -13,7 +13,7 @@ from holdfast.activities.policy.subject import Subject
 from holdfast.config.settings import Settings
 from holdfast.config.toml_document import format_problems
 from holdfast.payloads.keyring import Keyring
-from holdfast.util.findings import Finding, ok, problem, warning
+from holdfast.util.findings import Finding, report_ok, report_problem, report_warning
 from holdfast.util.text import shorten_text
 
 CHECK_SECONDS = 5.0
@@ -62,15 +62,15 @@ async def check_saved_grants(settings: Settings) -> list[Finding]:
     saved = await asyncio.to_thread(load_saved, settings.grants_file)
     if saved.problems:
         do = "correct it, or move it away: no grant in it counts"
-        return [problem(format_problems(settings.grants_file, saved.problems), do)]
+        return [report_problem(format_problems(settings.grants_file, saved.problems), do)]
     own, shared = len(saved.entries), open_shared_grants(settings, seconds=CHECK_SECONDS)
     if shared is None:
-        return [ok(f"{own} saved grants count on this host")]
+        return [report_ok(f"{own} saved grants count on this host")]
     await shared.refresh()
     await shared.disconnect()
     if shared.problem:
         says = f"saved grants in the shared ledger cannot be read: {shorten_text(shared.problem, 500)}"
-        return [problem(says, "see to it: until then they allow nothing, and calls are asked about")]
-    found = [ok(f"{len(shared.rules)} saved grants count on every host that shares the ledger")]
+        return [report_problem(says, "see to it: until then they allow nothing, and calls are asked about")]
+    found = [report_ok(f"{len(shared.rules)} saved grants count on every host that shares the ledger")]
     do = "holdfast grants share"
-    return found + ([warning(f"{own} in {settings.grants_file} count on this host only", do)] if own else [])
+    return found + ([report_warning(f"{own} in {settings.grants_file} count on this host only", do)] if own else [])

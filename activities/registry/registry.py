@@ -194,7 +194,7 @@ def _clean_text(text: str) -> str:
 def _build_entry(tool: Tool, source: str) -> RegisteredTool:
     """Declare and check a tool; BadInput when its declaration is not valid."""
     try:
-        declaration = tool.declaration()
+        declaration = tool.build_declaration()
         declaration.model_dump_json()
         _ = declaration.digest  # a declaration without one must fail here, not the digest of the whole catalogue
         name = declaration.name

@@ -23,7 +23,7 @@ from holdfast.activities.supervision.supervised_run import CommandOwner, Supervi
 from holdfast.config.settings import Settings
 from holdfast.domain.calls.tool import ToolFailure
 from holdfast.errors import BadInput
-from holdfast.util.findings import Finding, ok, problem, warning
+from holdfast.util.findings import Finding, report_ok, report_problem, report_warning
 
 LEASE_SECONDS = 120.0
 """The time that a command goes on without a worker that attends."""
@@ -225,20 +225,22 @@ async def check_sandbox(settings: Settings) -> list[Finding]:
     """Can commands be closed in, as the settings want it? BadInput where no system like this can."""
     sandbox = open_sandbox(settings)
     if sandbox is None:
-        return [ok("commands run without one, as the settings have it")]
+        return [report_ok("commands run without one, as the settings have it")]
     if why := await sandbox.explain_missing():
         do = 'make it available, or set tools.shell.sandbox = "none": workers do not start like this'
-        return [problem(f"commands are to run in one, but {why}", do)]
-    return [ok("commands run in one, and it can be made here")]
+        return [report_problem(f"commands are to run in one, but {why}", do)]
+    return [report_ok("commands run in one, and it can be made here")]
 
 
 async def check_supervision() -> list[Finding]:
     """Do commands outlive their worker here?"""
     if why := explain_unsupported():
-        return [warning(f"commands end with their worker: {why}", "run workers on Linux")]
+        return [report_warning(f"commands end with their worker: {why}", "run workers on Linux")]
     placement = await find_placement()
     if placement.worry:
         return [
-            warning(f"commands may not outlive their worker: {placement.worry}", "set KillMode=process in the unit")
+            report_warning(
+                f"commands may not outlive their worker: {placement.worry}", "set KillMode=process in the unit"
+            )
         ]
-    return [ok(f"commands outlive their worker{', but ' + placement.note if placement.note else ''}")]
+    return [report_ok(f"commands outlive their worker{', but ' + placement.note if placement.note else ''}")]

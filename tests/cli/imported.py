@@ -1,4 +1,4 @@
-"""Imports all that a command may import, for the process that `warm` forks commands from."""
+"""Imports all that a command, or a server of the `mcp` package, may import, for the process that `warm` forks from."""
 
 from __future__ import annotations
 
@@ -10,4 +10,6 @@ from holdfast import workers
 
 for _found in pkgutil.walk_packages(workers.__path__, f"{workers.__name__}."):
     import_module(_found.name)
+for _name in ("mcp.server.mcpserver", "uvicorn"):
+    import_module(_name)
 assert threading.active_count() == 1, "only one thread is forked"

@@ -19,7 +19,7 @@ from typing import Any
 
 from holdfast import Holdfast, HoldfastPlugin, Settings
 from holdfast.domain.calls.events import Event
-from holdfast.workers.runtime.connect import connect
+from holdfast.workers.runtime.connect import connect_client
 from tests.cli import warm
 
 COMMAND = [sys.executable, "-m", "holdfast.workers.cli"]
@@ -118,7 +118,7 @@ class Home:
         told: list[dict[str, Any]] = []
         with suppress(TimeoutError):
             async with asyncio.timeout(SECONDS):
-                client = await connect(settings, HoldfastPlugin(settings), embedded=True)
+                client = await connect_client(settings, HoldfastPlugin(settings), embedded=True)
                 async with aclosing(Holdfast(client).get_turn(turn).watch()) as items:  # type: ignore[type-var]
                     async for item in items:
                         if isinstance(item, Event):

@@ -211,7 +211,7 @@ def test_an_approval_waits_for_whoever_comes_back_to_the_conversation(how: str, 
 
 
 def test_the_newest_open_session_is_resumed_and_without_one_there_is_nothing_to_go_on_with(empty: Home) -> None:
-    with empty.up():
+    with empty.up("--no-gateway"):
         with terminal(empty, "chat", "--resume") as child:
             child.expect("no session is open: start one with `holdfast chat`")
             assert ended(child) == 1
@@ -333,7 +333,7 @@ def test_messages_are_kept_for_the_next_chat_in_a_private_file_and_commands_and_
 
 def test_S31_a_killed_worker_only_delays_the_conversation(empty: Home) -> None:
     wait = {"calls": [call("shell", command="echo begun; while [ ! -e go ]; do sleep 0.05; done")]}
-    with empty.up() as up, chat(empty, "survives", wait, {"text": "All the same."}) as child:
+    with empty.up("--no-gateway") as up, chat(empty, "survives", wait, {"text": "All the same."}) as child:
         say(child, "Begin")
         child.expect(KEYS)
         child.send("y")
@@ -346,7 +346,7 @@ def test_S31_a_killed_worker_only_delays_the_conversation(empty: Home) -> None:
 
 def test_the_screen_says_that_it_waits_for_a_worker_and_goes_on_when_one_is_back(empty: Home) -> None:
     wait = {"calls": [call("shell", command="echo begun; while [ ! -e go ]; do sleep 0.05; done")]}
-    with empty.up() as up, chat(empty, "deserted", wait, {"text": "Back."}) as child:
+    with empty.up("--no-gateway") as up, chat(empty, "deserted", wait, {"text": "Back."}) as child:
         say(child, "Begin")
         child.expect(KEYS)
         child.send("y")
@@ -362,7 +362,8 @@ def test_the_screen_says_that_it_waits_for_a_worker_and_goes_on_when_one_is_back
 
 
 def test_a_second_ctrl_c_leaves_a_turn_that_does_not_stop(empty: Home) -> None:
-    with empty.up() as up, chat(empty, "hanging", {"calls": [call("shell", command="echo begun; sleep 600")]}) as child:
+    wait = {"calls": [call("shell", command="echo begun; sleep 600")]}
+    with empty.up("--no-gateway") as up, chat(empty, "hanging", wait) as child:
         say(child, "Begin")
         child.expect(KEYS)
         child.send("y")
@@ -379,7 +380,7 @@ def test_a_second_ctrl_c_leaves_a_turn_that_does_not_stop(empty: Home) -> None:
 
 
 def test_a_message_that_nobody_takes_is_offered_again(empty: Home) -> None:
-    with empty.up() as up:
+    with empty.up("--no-gateway") as up:
         os.kill(up.where["worker"], signal.SIGSTOP)
         try:
             with chat(empty, "offered", {"text": "Heard."}) as child:

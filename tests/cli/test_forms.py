@@ -41,7 +41,7 @@ def _with_server(home: Home, name: str, command: str, arguments: list[str], effe
     file.parent.mkdir(parents=True)
     words = f"command = {json.dumps(command)}\nargs = {json.dumps(arguments)}\n"
     file.write_text(f"[mcp.servers.{name}]\n{words}effects = {{ {effects} }}\n")
-    with home.up():
+    with home.up("--no-gateway"):
         yield
 
 

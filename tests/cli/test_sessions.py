@@ -148,6 +148,6 @@ def test_without_a_server_it_is_said_where_one_comes_from(empty: Home) -> None:
         done = empty.run("sessions", *arguments)
         assert (done.returncode, done.stdout) == (3, "")
         assert "start one with `holdfast up`" in done.stderr
-    with empty.up():
+    with empty.up("--no-gateway"):
         assert empty.json("sessions") == {"sessions": []}
         assert empty.run("sessions").stdout == "No sessions: start one with `holdfast chat`.\n"

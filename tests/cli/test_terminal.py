@@ -206,7 +206,7 @@ def test_S20_a_call_of_a_server_shows_its_arguments_once_and_all_of_the_definiti
     }
     (empty.folder / "tools.json").write_text(json.dumps([tool]))
     name = "notes__append-to-the-end-of-a-long-note"
-    with empty.up():
+    with empty.up("--no-gateway"):
         calls = calls_file(empty, "note.json", call(name, n=7))
         options = ("--calls", calls, "--id", "note", "--wait")
         with terminal(empty, "turn", "start", *options, columns=80, PAGER="cat > all.txt; echo paged") as child:

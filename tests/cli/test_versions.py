@@ -10,7 +10,7 @@ from tests.cli.support import Home, call
 def test_S46_up_has_no_versions_whatever_the_environment_says(empty: Home) -> None:
     """Its worker goes with it: a turn that stayed with its version would find nobody the next time."""
     empty.env["HOLDFAST_BUILD"] = "v1"
-    with empty.up():
+    with empty.up("--no-gateway"):
         empty.start("first", call("list_directory", path="."))
         assert empty.seen("first", kind="result")
         said = json.loads(empty.run("doctor", "--json").stdout)

@@ -1,4 +1,5 @@
 """The command in processes that are forked from one which has imported it: that is most of what a short command does.
+The same for scripts that are servers.
 
 They are real ones, each with arguments, environment, folder and streams of its own, and they begin where the command
 does; only what is imported is there already.
@@ -8,11 +9,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import runpy
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from holdfast.workers.cli import main
@@ -45,6 +48,23 @@ def run(
             raise subprocess.TimeoutExpired(arguments, seconds)
         out, err = ((folder / stream).read_text() for stream in _STREAMS[1:])
         return subprocess.CompletedProcess(arguments, process.exitcode, out, err)
+
+
+def start_script(script: str, arguments: Sequence[str], env: Mapping[str, str]) -> BaseProcess:
+    """Start a script of Python, which reads nothing and whose output nobody sees."""
+    process = _FORKING.Process(target=_run_script, args=(script, list(arguments), dict(env)), daemon=True)
+    process.start()
+    return process
+
+
+def _run_script(script: str, arguments: list[str], env: dict[str, str]) -> None:
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in range(len(_STREAMS)):
+        os.dup2(nowhere, number)
+    os.environ.clear()
+    os.environ.update(env)
+    sys.argv = [script, *arguments]
+    runpy.run_path(script, run_name="__main__")
 
 
 def _become(arguments: tuple[str, ...], env: Mapping[str, str], cwd: Path, folder: Path) -> None:

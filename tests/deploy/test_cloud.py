@@ -14,7 +14,7 @@ from temporalio.service import TLSConfig
 
 from holdfast import Settings
 from holdfast.plugin.search_attributes import ATTRIBUTES
-from holdfast.workers.runtime.connect import connect, explain_failure, find_environment_address
+from holdfast.workers.runtime.connect import connect_client, explain_failure, find_environment_address
 from tests.deploy.support import Caller, approved_turn, read
 from tests.deploy.test_consistency import TEMPORAL
 from tests.support.certificates import Authority, Pair
@@ -204,7 +204,7 @@ async def test_S46_an_empty_variable_of_temporals_counts_as_unset(
         monkeypatch.delenv(other, raising=False)
     monkeypatch.setenv("TEMPORAL_ADDRESS", server_address)
     monkeypatch.setenv(name, blank)
-    client = await connect(Settings(data=tmp_path))
+    client = await connect_client(Settings(data=tmp_path))
     assert (client.namespace, client.service_client.config.tls) == ("default", None)
 
 

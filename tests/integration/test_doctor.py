@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import Run, Settings, TurnInput
 from holdfast.testing import FakeTool, build_request, wait_until
-from holdfast.util.findings import Finding, ok
+from holdfast.util.findings import Finding, report_ok
 from holdfast.workers.doctor.checks import Check
 from holdfast.workers.doctor.report_text import format_summary
 from holdfast.workers.doctor.run_checks import Report, count_findings, run_checks
@@ -108,13 +108,13 @@ async def test_every_check_has_its_time_and_one_that_breaks_costs_only_itself() 
 
     def blocks(settings: Settings) -> Iterator[Finding]:
         going_on.wait(60)
-        yield ok("at last")
+        yield report_ok("at last")
 
     async def breaks(settings: Settings) -> list[Finding]:
         raise RuntimeError("what now?")
 
     def works(settings: Settings) -> Iterator[Finding]:
-        yield ok("well")
+        yield report_ok("well")
 
     going_on = threading.Event()
     checks = [Check("hangs", hangs, seconds=0.05), Check("blocks", blocks, seconds=0.05)]

@@ -36,7 +36,7 @@ from holdfast.payloads.file_store import (
     note_namespace,
 )
 from holdfast.testing import FakeTool, build_request, wait_until
-from holdfast.workers.runtime.connect import connect
+from holdfast.workers.runtime.connect import connect_client
 from holdfast.workers.storage.referenced import NamespaceUsage, read_namespaces
 from holdfast.workers.storage.sweep import (
     DAY,
@@ -104,7 +104,7 @@ def age(settings: Settings, seconds: float = OLD) -> None:
 
 
 async def plan_of(engine: Engine, *, delete: bool = True) -> SweepPlan:
-    reached = await read_namespaces([await connect(engine.settings, address=engine.address)])
+    reached = await read_namespaces([await connect_client(engine.settings, address=engine.address)])
     return SweepPlan.from_usage(reached, engine.settings, began=time.time(), grace=DAY, delete=delete)
 
 
@@ -297,7 +297,7 @@ async def test_what_a_schedule_will_start_with_stays(swept_engine: Engine) -> No
 async def test_a_server_that_goes_away_ends_the_reading_with_an_error(tmp_path: Path) -> None:
     async with await start_server(tmp_path / "temporal.db") as server:
         engine = Engine(address_of(server), tmp_path, 1000)
-        client = await connect(engine.settings, address=engine.address)
+        client = await connect_client(engine.settings, address=engine.address)
     with pytest.raises(HoldfastError):
         await read_namespaces([client])
 

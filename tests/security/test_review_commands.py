@@ -368,7 +368,7 @@ def test_S39_what_a_server_says_of_a_tool_holds_nothing_that_only_a_model_reads(
     definition = Definition(name="act", description=f"Acts.{hidden}", parameters=parameters)
     declared = McpTool(
         a_server(McpServerSettings(command="git")), definition, PinnedDefinitions(tmp_path, "git")
-    ).declaration()
+    ).build_declaration()
     assert declared.description == "Acts."
     assert declared.parameters["description"] == "d"
     assert declared.parameters["properties"] == {"x": {"items": [{**words, "title": "a", "description": "b"}]}}

@@ -16,7 +16,7 @@ from holdfast.domain.approvals.approval import Confirmation
 from holdfast.domain.calls.call import Call, CallRequest, Status
 from holdfast.domain.calls.tool import Effect, ToolRef
 from holdfast.domain.calls.verdicts import BoundCall
-from holdfast.domain.content import exact
+from holdfast.domain.content import escape_name
 from holdfast.domain.turn import approval_view
 from holdfast.domain.turn.activity_io import LiveOutput
 from holdfast.domain.turn.approval_view import build_approval_view
@@ -84,7 +84,7 @@ def test_S22_what_cannot_be_seen_is_written_out_wherever_a_command_is_shown(code
 @IDS
 def test_S41_no_turn_looks_like_another_and_what_is_pasted_is_the_one_that_was_meant(code: int) -> None:
     name = f"dep{chr(code)}loy"
-    assert exact(name) not in ("deploy", "dep loy")
+    assert escape_name(name) not in ("deploy", "dep loy")
     view = build_approval_view(name, call("ls"))
     label = printed(approval_text.render_label(view))
     assert "deploy" not in label

@@ -34,7 +34,7 @@ def waiting(home: Home, turn: str) -> dict[str, Any]:
 
 
 def test_S22_an_unsigned_decision_that_reaches_the_namespace_runs_nothing(empty: Home) -> None:
-    with empty.up():
+    with empty.up("--no-gateway"):
         assert (empty.data / "owner.key").stat().st_mode & 0o777 == 0o600
         item = waiting(empty, "forged")
         unsigned = {"approval_id": item["approval_id"], "digest": item["digest"], "outcome": "yes", "by": "me"}
@@ -50,11 +50,11 @@ def test_S22_an_unsigned_decision_that_reaches_the_namespace_runs_nothing(empty:
 
 
 def test_S23_a_signed_decision_counts_as_a_signal_and_outlives_a_restart_of_up(empty: Home) -> None:
-    with empty.up():
+    with empty.up("--no-gateway"):
         item = waiting(empty, "signed")
         printed = empty.run("sign", item["approval_id"], "--outcome", "yes")
         assert printed.returncode == 0, printed.stderr
-    with empty.up():
+    with empty.up("--no-gateway"):
         signal(empty, "signed", json.loads(printed.stdout))
         assert empty.seen("signed", kind="turn", after="completed")
     assert (empty.workspace / "signed.txt").read_text() == "ran\n"
@@ -62,9 +62,9 @@ def test_S23_a_signed_decision_counts_as_a_signal_and_outlives_a_restart_of_up(e
 
 def test_S22_the_key_of_another_data_folder_approves_nothing(empty: Home, tmp_path: Path) -> None:
     stranger = Home(tmp_path / "stranger")
-    with stranger.up():
+    with stranger.up("--no-gateway"):
         pass
-    with empty.up():
+    with empty.up("--no-gateway"):
         item = waiting(empty, "theirs")
         address = json.loads((empty.data / "server.json").read_text())["address"]
         done = stranger.run("approve", item["approval_id"], "--address", address)
@@ -77,7 +77,7 @@ def test_unsigned_decisions_count_where_the_settings_say_so_and_up_says_what_tha
     config = empty.folder / "unsigned.toml"
     config.write_text('decisions = "unsigned"\n')
     empty.env["HOLDFAST_CONFIG"] = str(config)
-    with empty.up() as up:
+    with empty.up("--no-gateway") as up:
         item = waiting(empty, "open")
         signal(empty, "open", {"approval_id": item["approval_id"], "digest": item["digest"], "outcome": "yes"})
         assert empty.seen("open", kind="turn", after="completed")
@@ -95,7 +95,7 @@ def test_signatures_that_nobody_could_give_stop_a_worker_at_its_start(empty: Hom
 
 
 def test_a_key_that_others_may_read_stops_up_with_a_sentence(empty: Home) -> None:
-    with empty.up():
+    with empty.up("--no-gateway"):
         pass
     (empty.data / "owner.key").chmod(0o644)
     done = empty.run("up", "--port", "0")

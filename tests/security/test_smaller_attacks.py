@@ -279,7 +279,7 @@ def test_S29_what_policy_explain_says_is_what_a_worker_does(empty: Home) -> None
         call("glob", pattern="*"),
     ]
     (empty.workspace / "there").write_text("x")
-    with empty.up():
+    with empty.up("--no-gateway"):
         for mode in ("default", "auto_edit", "plan"):
             foreseen = [explained(empty, one["tool"], one["arguments"], "--mode", mode)["foreseen"] for one in calls]
             turns = [f"{mode}-{number}" for number in range(len(calls))]

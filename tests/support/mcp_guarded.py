@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,35 @@ import httpx2
 from holdfast import Settings
 from holdfast.config.schema import McpServerSettings
 from holdfast.workers.mcp.servers import LoginStatus, log_in
-from tests.support.mcp_servers import HttpServer, free_port, http_server
+from tests.cli.warm import start_script
+from tests.support.mcp_servers import free_port, listens
 
 PROGRAM = Path(__file__).with_name("mcp_oauth.py")
 SECRET = "canary-configured-secret+/="
 """Of the client that the authorization server knows from before."""
+
+
+class ForkedServer:
+    """Its process: half of what it does is to import, and it is started for every test."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self._arguments = (str(folder), str(port))
+        self._port = port
+        self._process: BaseProcess | None = None
+
+    async def start(self) -> None:
+        """Start it, and wait until it listens."""
+        self._process = await asyncio.to_thread(start_script, str(PROGRAM), self._arguments, os.environ)
+        async with asyncio.timeout(30):
+            while not await asyncio.to_thread(listens, self._port):
+                assert self._process.exitcode is None, "it ended before it listened"
+                await asyncio.sleep(0.05)
+
+    async def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        if self._process:
+            self._process.kill()
+            await asyncio.to_thread(self._process.join)
 
 
 class Guarded:
@@ -30,7 +55,7 @@ class Guarded:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.port = port
-        self.process: HttpServer
+        self.process: ForkedServer
         self.url = f"http://127.0.0.1:{port}/mcp"
         self.issuer = f"http://localhost:{port}"
 
@@ -70,10 +95,12 @@ class Guarded:
 async def guarded_server(folder: Path) -> AsyncIterator[Guarded]:
     """One, until the end of the block."""
     made = Guarded(folder, free_port())
-    command = [sys.executable, str(PROGRAM), str(folder), str(made.port)]
-    async with http_server(command, made.port) as process:
-        made.process = process
+    made.process = ForkedServer(folder, made.port)
+    try:
+        await made.process.start()
         yield made
+    finally:
+        await made.process.kill()
 
 
 async def followed(url: str) -> httpx2.Response:

@@ -123,7 +123,7 @@ class HttpServer:
             stderr=asyncio.subprocess.DEVNULL,
         )
         async with asyncio.timeout(30):
-            while not await asyncio.to_thread(_listens, self.port):
+            while not await asyncio.to_thread(listens, self.port):
                 assert self._process.returncode is None, "it ended before it listened"
                 await asyncio.sleep(0.05)
 
@@ -153,7 +153,7 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def _listens(port: int) -> bool:
+def listens(port: int) -> bool:
     with closing(socket.socket()) as trying:
         trying.settimeout(1)
         return trying.connect_ex(("127.0.0.1", port)) == 0

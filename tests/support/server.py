@@ -13,7 +13,9 @@ from holdfast import HoldfastPlugin
 from holdfast.names import DEADLINE_ATTRIBUTE, STATE_ATTRIBUTE, TOOLS_ATTRIBUTE
 from holdfast.workers.embedded.temporal_server import FAST_OPTIONS
 
-TUNING = [word for option in FAST_OPTIONS for word in option]
+TUNING = [*(word for option in FAST_OPTIONS for word in option), "--sqlite-pragma", "synchronous=off"]
+"""As the embedded one, but that the system may write when it likes: what a killed server has written is there all the
+same, and no test cuts the power."""
 
 
 def temporal_command() -> str:

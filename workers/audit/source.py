@@ -14,7 +14,7 @@ from holdfast.workers.audit.bundle.bundle import open_bundle
 from holdfast.workers.audit.bundle.verify import verify_bundle
 from holdfast.workers.audit.read.stored_payloads import Fetch, build_read_only_converter, build_storage_fetch
 from holdfast.workers.audit.read.workflow_runs import GatheredRuns, ReportProgress, gather_runs
-from holdfast.workers.runtime.connect import connect
+from holdfast.workers.runtime.connect import connect_client
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ async def gather_from_server(
     named: str, settings: Settings, *, address: str | None = None, tell: ReportProgress
 ) -> AuditSubject:
     """Gather what a server has under an id."""
-    client = await connect(settings, address=address)
+    client = await connect_client(settings, address=address)
     fetch = build_storage_fetch(client.data_converter)
     gathered = await gather_runs(client, named, tell)
     return AuditSubject(gathered, build_read_only_converter(client.data_converter, fetch), fetch, client.namespace)

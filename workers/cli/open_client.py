@@ -14,7 +14,7 @@ from holdfast.client.signing_keys import Signer, load_signer
 from holdfast.config.settings import Settings
 from holdfast.workers.cli.resolve_settings import resolve_client_settings
 from holdfast.workers.runtime import log_setup
-from holdfast.workers.runtime.connect import connect
+from holdfast.workers.runtime.connect import connect_client
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ async def open_holdfast(data: Path | None, address: str | None) -> Holdfast:
     log_setup.silence_logging()
     settings = resolve_client_settings(data)
     signer = find_signer(settings)
-    client = await connect(settings, address=address)
+    client = await connect_client(settings, address=address)
     return Holdfast(client, task_queue=settings.task_queue, signer=signer)
 
 

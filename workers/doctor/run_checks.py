@@ -14,10 +14,10 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.config.settings import Settings
 from holdfast.errors import HoldfastError, ServerUnavailable
-from holdfast.util.findings import Finding, Level, problem, warning
+from holdfast.util.findings import Finding, Level, report_problem, report_warning
 from holdfast.util.text import exception_text
 from holdfast.workers.doctor.checks import CHECKS, SERVER, SERVER_CHECKS, Check, Findings, ServerCheck, read_clock
-from holdfast.workers.runtime.connect import connect
+from holdfast.workers.runtime.connect import connect_client
 
 T = TypeVar("T")
 
@@ -57,11 +57,11 @@ async def run_checks(
 
 async def _check_server(settings: Settings, checks: Sequence[ServerCheck], address: str | None) -> Sequence[Report]:
     try:
-        client = await connect(settings, address=address)
+        client = await connect_client(settings, address=address)
     except ServerUnavailable as error:
-        return [Report(SERVER.name, (problem(str(error), _describe_start(settings)),), lost=True)]
+        return [Report(SERVER.name, (report_problem(str(error), _describe_start(settings)),), lost=True)]
     except HoldfastError as error:
-        return [Report(SERVER.name, (problem(str(error), "correct it"),))]
+        return [Report(SERVER.name, (report_problem(str(error), "correct it"),))]
     first = await run_server_check(SERVER, client, settings)
     if first.worst_level == "problem":
         return [first]
@@ -110,17 +110,21 @@ async def _run_check(check: Check | ServerCheck, look: Awaitable[Findings]) -> R
         async with asyncio.timeout(check.seconds):
             return Report(check.name, tuple(await look))
     except TimeoutError:
-        found = problem(f"the check took over {check.seconds:g} seconds", "find out what hangs: a disk, a program")
+        found = report_problem(
+            f"the check took over {check.seconds:g} seconds", "find out what hangs: a disk, a program"
+        )
     except RPCError as error:
         return Report(check.name, (_report_unanswered(error),), lost=error.status in _SILENT)
     except HoldfastError as error:
-        return Report(check.name, (problem(str(error), check.correct),), lost=isinstance(error, ServerUnavailable))
+        return Report(
+            check.name, (report_problem(str(error), check.correct),), lost=isinstance(error, ServerUnavailable)
+        )
     except OSError as error:
-        found = problem(
+        found = report_problem(
             f"{error.filename} cannot be used: {error.strerror}", "check that it exists, and its permissions"
         )
     except Exception as error:
-        found = problem(f"the check itself failed: {exception_text(error)}", "report it")
+        found = report_problem(f"the check itself failed: {exception_text(error)}", "report it")
     return Report(check.name, (found,))
 
 
@@ -128,8 +132,8 @@ def _report_unanswered(error: RPCError) -> Finding:
     """The finding for a refused request. A missing permission is a warning."""
     says = f"this cannot be checked: {error.message}"
     if error.status in _NOT_ALLOWED:
-        return warning(says, "run the doctor as somebody with the permission, or grant it to this user")
-    return problem(says, "check the server and its log")
+        return report_warning(says, "run the doctor as somebody with the permission, or grant it to this user")
+    return report_problem(says, "check the server and its log")
 
 
 def count_findings(reports: Iterable[Report], level: Level) -> int:

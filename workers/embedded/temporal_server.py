@@ -43,6 +43,9 @@ FAST_OPTIONS = (
     # Else the server waits ever longer, up to ten minutes, for the answer to a workflow task that timed out before. Its
     # worker was busy, suspended or killed, and its turns should go on as soon as a worker is there.
     ("--dynamic-config-value", 'history.workflowTaskRetryMaxInterval="5s"'),
+    # Else every task queue is four partitions, each with rows and polls of its own: made for clusters, not one machine.
+    ("--dynamic-config-value", "matching.numTaskqueueReadPartitions=1"),
+    ("--dynamic-config-value", "matching.numTaskqueueWritePartitions=1"),
     ("--sqlite-pragma", "journal_mode=wal"),
 )
 NO_HTTP_OPTIONS = (

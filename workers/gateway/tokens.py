@@ -22,7 +22,7 @@ from pydantic import AwareDatetime, Field, ValidationError, model_validator
 
 from holdfast.domain.base import StrictData, describe_problems
 from holdfast.errors import BadInput, HoldfastError
-from holdfast.util.findings import Finding, ok, warning
+from holdfast.util.findings import Finding, report_ok, report_warning
 from holdfast.util.private_files import UnfitFile, check_own, lock_file, read_regular_file, replace_private
 from holdfast.util.suggestions import did_you_mean
 from holdfast.util.text import shorten_text
@@ -187,6 +187,8 @@ def check_tokens(file: Path, now: datetime) -> Iterator[Finding]:
     tokens = TokenFile(file).read_all()
     if over := sorted(token.name for token in tokens if token.is_expired(now)):
         do = f"holdfast tokens revoke {over[0]}, and create another if it is still needed"
-        yield warning(f"the tokens of {', '.join(over)} have expired", do)
+        yield report_warning(f"the tokens of {', '.join(over)} have expired", do)
     else:
-        yield ok(f"{len(tokens)} tokens" if tokens else "no token yet: `holdfast tokens create NAME` creates one")
+        yield report_ok(
+            f"{len(tokens)} tokens" if tokens else "no token yet: `holdfast tokens create NAME` creates one"
+        )

@@ -12,7 +12,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.names import TURN_WORKFLOW
 from holdfast.util.durations import format_duration
-from holdfast.util.findings import Finding, ok, problem, warning
+from holdfast.util.findings import Finding, report_ok, report_problem, report_warning
 from holdfast.workers.lookup.task_queues import build_queue_query, fetch_queue
 
 OLD_BACKLOG = timedelta(minutes=1)
@@ -30,10 +30,10 @@ async def check_workers(client: Client, name: str, now: datetime) -> list[Findin
         newest = max((poller.seen for poller in steps.pollers), default=None)
         gone = f" (the last was seen at {newest:%Y-%m-%d %H:%M:%S} UTC)" if newest else ""
         do = "start one: holdfast worker (or set HOLDFAST_TASK_QUEUE here as it is set for your workers)"
-        return [problem(f"no worker polls {name!r}{gone}: turns cannot go on", do)]
+        return [report_problem(f"no worker polls {name!r}{gone}: turns cannot go on", do)]
     do = "start more workers (of the current version, if they have versions), or raise limits.concurrent_calls"
-    return [ok(f"{len(alive)} worker{'' if len(alive) == 1 else 's'} on {name!r}")] + [
-        warning(
+    return [report_ok(f"{len(alive)} worker{'' if len(alive) == 1 else 's'} on {name!r}")] + [
+        report_warning(
             f"about {queue.backlog:,} {kind} wait for a worker on {name!r}, the oldest for "
             f"{format_duration(queue.oldest.total_seconds())}",
             do,
@@ -50,7 +50,9 @@ async def check_hosts(client: Client, shared: str, now: datetime) -> list[Findin
     deserted = [queue.name for queue in queues if not queue.list_alive(now)]
     if not deserted:
         return [
-            ok(f"calls wait on {len(waiting)} queues of hosts, each polled" if waiting else "no call waits for a host")
+            report_ok(
+                f"calls wait on {len(waiting)} queues of hosts, each polled" if waiting else "no call waits for a host"
+            )
         ]
     return [_report_deserted(name, waiting[name], shared) for name in deserted]
 
@@ -59,9 +61,9 @@ def _report_deserted(name: str, count: int, shared: str) -> Finding:
     calls = f"{count:,} call{'s wait' if count > 1 else ' waits'}"
     if name.startswith(f"{shared}-host-"):
         do = "start a worker with that host's data folder; after six minutes the calls need approval, or run elsewhere"
-        return problem(f"{calls} for the host {name.removeprefix(f'{shared}-host-')!r}, which has no worker", do)
+        return report_problem(f"{calls} for the host {name.removeprefix(f'{shared}-host-')!r}, which has no worker", do)
     do = f"start one: HOLDFAST_TASK_QUEUE={name} holdfast worker"
-    return problem(f"{calls} on the task queue {name!r}, which no worker polls", do)
+    return report_problem(f"{calls} on the task queue {name!r}, which no worker polls", do)
 
 
 async def _count_waiting(client: Client, shared: str) -> Counter[str]:

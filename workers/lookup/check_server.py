@@ -20,7 +20,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.plugin.search_attributes import ATTRIBUTES, format_add_commands, list_missing_attributes
 from holdfast.util.durations import format_duration
-from holdfast.util.findings import Finding, ok, problem, warning
+from holdfast.util.findings import Finding, report_ok, report_problem, report_warning
 from holdfast.workers.lookup.task_queues import RPC_LIMIT, fetch_queue
 
 SLOW_SECONDS = 0.25
@@ -46,13 +46,13 @@ async def check_namespace(client: Client) -> list[Finding]:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
         create = f"temporal operator namespace create --namespace {name}"
-        return [problem(f"{where} has no namespace {name!r}", f"set TEMPORAL_NAMESPACE, or create it: {create}")]
+        return [report_problem(f"{where} has no namespace {name!r}", f"set TEMPORAL_NAMESPACE, or create it: {create}")]
     retention = found.config.workflow_execution_retention_ttl.ToTimedelta()
     says = f"{where}, namespace {name!r}, ended turns are kept for {format_duration(retention.total_seconds())}"
     if retention < SHORT_RETENTION:
         longer = f"temporal operator namespace update --namespace {name} --retention 30d"
-        return [warning(says, f"keep them longer, so that you can inspect them: {longer}")]
-    return [ok(says)]
+        return [report_warning(says, f"keep them longer, so that you can inspect them: {longer}")]
+    return [report_ok(says)]
 
 
 async def check_latency(client: Client) -> list[Finding]:
@@ -65,18 +65,18 @@ async def check_latency(client: Client) -> list[Finding]:
     usual = statistics.median(times)
     says = f"it answers in {usual * 1000:.0f} ms"
     if usual > SLOW_SECONDS:
-        return [warning(says, "run workers closer to it: every step of a turn takes several requests")]
-    return [ok(says)]
+        return [report_warning(says, "run workers closer to it: every step of a turn takes several requests")]
+    return [report_ok(says)]
 
 
 async def check_search_attributes(client: Client) -> list[Finding]:
     """Check that our search attributes exist. HoldfastError when one has another type."""
     missing = await list_missing_attributes(client)
     if not missing:
-        return [ok(f"{', '.join(ATTRIBUTES)} are there")]
+        return [report_ok(f"{', '.join(ATTRIBUTES)} are there")]
     says = f"missing in namespace {client.namespace!r}: {', '.join(missing)}"
     commands = format_add_commands(client.namespace, missing)
-    return [problem(says, f"start a worker, which adds them if it is allowed to, or: {commands}")]
+    return [report_problem(says, f"start a worker, which adds them if it is allowed to, or: {commands}")]
 
 
 async def check_clock(client: Client, read_clock: Callable[[], datetime]) -> list[Finding]:
@@ -87,15 +87,15 @@ async def check_clock(client: Client, read_clock: Callable[[], datetime]) -> lis
     """
     least, most = await _measure_difference(client, read_clock)
     if least is None or most is None:
-        return [warning("the server's time could not be read", "compare the clocks by hand: date")]
+        return [report_warning("the server's time could not be read", "compare the clocks by hand: date")]
     nearest = timedelta(0) if least <= timedelta(0) <= most else min(least, most, key=abs)
     size = abs(nearest)
     if size < CLOCK_WARNING:
-        return [ok("this machine's clock and the server's agree")]
+        return [report_ok("this machine's clock and the server's agree")]
     way = "behind" if nearest > timedelta(0) else "ahead of"
     says = f"this machine's clock is {format_duration(size.total_seconds())} {way} the server's"
     do = "synchronise both by NTP (timedatectl): deadlines, expiries of tokens and signed decisions depend on them"
-    return [problem(says, do) if size >= CLOCK_PROBLEM else warning(says, do)]
+    return [report_problem(says, do) if size >= CLOCK_PROBLEM else report_warning(says, do)]
 
 
 async def _measure_difference(

@@ -25,7 +25,7 @@ from holdfast.config.settings import Settings
 from holdfast.errors import BadInput, ServerUnavailable
 from holdfast.payloads.converter import build_converter
 from holdfast.util.files import write_whole
-from holdfast.util.findings import Finding, ok
+from holdfast.util.findings import Finding, report_ok
 from holdfast.util.text import shorten_text
 
 TEXT_LIMIT = 300
@@ -119,7 +119,7 @@ def write_server_file(settings: Settings, found: ServerAddress) -> None:
 CONNECT_SECONDS = 5.0
 
 
-async def connect(
+async def connect_client(
     settings: Settings, plugin: Plugin | None = None, *, address: str | None = None, embedded: bool = False
 ) -> Client:
     """A client of the server that the options, the environment or the data folder name.
@@ -180,7 +180,7 @@ def _load_environment() -> dict[str, Any]:
 def check_environment() -> Iterator[Finding]:
     """Check Temporal's own configuration. BadInput when it cannot be read."""
     address = find_environment_address()
-    yield ok(
+    yield report_ok(
         f"Temporal's own configuration names {address}"
         if address
         else "Temporal's own configuration names no server: the data folder's embedded one is used"

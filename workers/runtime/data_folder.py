@@ -9,7 +9,7 @@ from pathlib import Path
 
 from holdfast.config.settings import Settings
 from holdfast.errors import HoldfastError
-from holdfast.util.findings import Finding, ok, problem, warning
+from holdfast.util.findings import Finding, report_ok, report_problem, report_warning
 
 FULL_BYTES, LOW_BYTES = 100_000_000, 1_000_000_000
 FULL_FILES, LOW_FILES = 1_000, 20_000
@@ -43,13 +43,17 @@ def check_folders(settings: Settings) -> Iterator[Finding]:
     there = [folder for folder in (data, *parts) if folder.exists()]
     above = next(folder for folder in (data, *data.parents) if folder.exists())
     if not above.is_dir():
-        yield problem(f"{above} is not a folder", "move it away, or set HOLDFAST_DATA")
+        yield report_problem(f"{above} is not a folder", "move it away, or set HOLDFAST_DATA")
         return
     for folder in (above, *there):
         if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-            yield problem(f"{folder} cannot be written by this user", f"chown -R USER {folder}, or set HOLDFAST_DATA")
+            yield report_problem(
+                f"{folder} cannot be written by this user", f"chown -R USER {folder}, or set HOLDFAST_DATA"
+            )
             return
-    yield _check_privacy(data) if data in there else ok(f"{data} does not exist yet: the first worker creates it")
+    yield (
+        _check_privacy(data) if data in there else report_ok(f"{data} does not exist yet: the first worker creates it")
+    )
     disks: dict[int, Path] = {}
     for folder in (above, *there, settings.workspace):
         if folder.exists():
@@ -65,8 +69,8 @@ def _check_privacy(folder: Path) -> Finding:
         do = f"chmod 700 {folder}"
         if os.geteuid() not in (0, status.st_uid):
             do = f"ask its owner: chown {os.geteuid()} {folder} && {do}"
-        return warning(f"other users can read {folder}, which holds arguments and results", do)
-    return ok(f"{folder} exists, and only its owner can read it")
+        return report_warning(f"other users can read {folder}, which holds arguments and results", do)
+    return report_ok(f"{folder} exists, and only its owner can read it")
 
 
 def _is_group_volume(status: os.stat_result) -> bool:
@@ -84,8 +88,8 @@ def _check_volume(folder: Path, group: int) -> Finding:
         modes = {one.path: one.stat(follow_symlinks=False) for one in found if not one.is_symlink()}
     exposed = sorted(path for path, one in modes.items() if one.st_mode & 0o077 and not _is_group_volume(one))
     if exposed:
-        return warning(f"other users can read {exposed[0]}", f"chmod go-rwx {exposed[0]}")
-    return ok(f"{folder} is a volume of group {group} (fsGroup), and only their owner can read the files in it")
+        return report_warning(f"other users can read {exposed[0]}", f"chmod go-rwx {exposed[0]}")
+    return report_ok(f"{folder} is a volume of group {group} (fsGroup), and only their owner can read the files in it")
 
 
 def _check_room(folder: Path) -> Finding:
@@ -93,9 +97,9 @@ def _check_room(folder: Path) -> Finding:
     disk = os.statvfs(folder)
     free, files = disk.f_bavail * disk.f_frsize, disk.f_favail if disk.f_files else LOW_FILES
     if disk.f_flag & os.ST_RDONLY:
-        return problem(f"the disk of {folder} is read-only", "mount it for writing, or set HOLDFAST_DATA")
+        return report_problem(f"the disk of {folder} is read-only", "mount it for writing, or set HOLDFAST_DATA")
     says = f"{free / 1e9:,.1f} GB and room for {files:,} files free on the disk of {folder}"
     do = "free some space, or move the folder: nothing is recorded on a full disk, and calls are refused"
     if free < FULL_BYTES or files < FULL_FILES:
-        return problem(f"only {says}", do)
-    return warning(f"only {says}", do) if free < LOW_BYTES or files < LOW_FILES else ok(says)
+        return report_problem(f"only {says}", do)
+    return report_warning(f"only {says}", do) if free < LOW_BYTES or files < LOW_FILES else report_ok(says)

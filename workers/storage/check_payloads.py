@@ -9,7 +9,7 @@ from temporalio.client import Client, WorkflowHandle
 
 from holdfast.domain.base import UnreadablePayload
 from holdfast.names import TURN_WORKFLOW
-from holdfast.util.findings import Finding, ok, problem
+from holdfast.util.findings import Finding, report_ok, report_problem
 from holdfast.workers.lookup.task_queues import build_queue_query
 
 RECENT_TURNS = 20
@@ -32,8 +32,8 @@ async def check_payloads(client: Client, task_queue: str) -> list[Finding]:
             lost += [turn.id] if isinstance(found, UnreadablePayload) else []
     if lost:
         says = f"{len(lost)} of {looked} payloads of recent turns cannot be read here, for example of turn {lost[0]!r}"
-        return [problem(says, "let clients and workers use the same payloads/ (docs/how-to/operating.md)")]
-    return [ok(f"read {looked} payloads of recent turns" if looked else "recent turns have no stored payloads")]
+        return [report_problem(says, "let clients and workers use the same payloads/ (docs/how-to/operating.md)")]
+    return [report_ok(f"read {looked} payloads of recent turns" if looked else "recent turns have no stored payloads")]
 
 
 async def _fetch_start_payloads(handle: WorkflowHandle[Any, Any]) -> list[Payload]:

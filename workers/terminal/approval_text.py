@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from holdfast.domain.approvals.approval import ApprovalId, Needs
-from holdfast.domain.content import exact, format_tool_name
+from holdfast.domain.content import escape_name, format_tool_name
 from holdfast.domain.forms.description import describe_fields
 from holdfast.domain.forms.validation import find_option, list_fields, list_required
 from holdfast.domain.turn.activity_io import QUESTION_LIMIT
@@ -217,7 +217,7 @@ def render_approvals(shown: Iterable[ApprovalView]) -> Group:
 def render_label(approval: ApprovalView, since: datetime | None = None) -> Text:
     """The id of an approval, its tool, and how long it has been pending."""
     waits = f", {format_age(since)}" if since else ""
-    return Text(exact(approval.approval_id), "bold").append(f"   {format_tool_name(approval.tool)}{waits}", "dim")
+    return Text(escape_name(approval.approval_id), "bold").append(f"   {format_tool_name(approval.tool)}{waits}", "dim")
 
 
 def render_definitions(shown: Iterable[ApprovalView]) -> Group:

@@ -22,7 +22,7 @@ from rich.text import Text
 from holdfast.domain.approvals.approval import ToolNotes
 from holdfast.domain.calls.call import Call
 from holdfast.domain.calls.events import Event
-from holdfast.domain.content import Response, exact, format_tool_name
+from holdfast.domain.content import Response, escape_name, format_tool_name
 from holdfast.domain.turn.activity_io import LiveOutput
 from holdfast.util.text import (
     count_changes,
@@ -84,7 +84,7 @@ def format_tool(tool: str, display_name: str | None, beside: str = "") -> str:
 
 def name(text: str) -> Text:
     """An id in a table."""
-    return Text(exact(text))
+    return Text(escape_name(text))
 
 
 def render_state(status: str) -> Text:
@@ -115,8 +115,8 @@ def quote_shell(text: str) -> str:
     Text that begins with `-` could be taken for an option: it is changed visibly, so that no id matches it.
     """
     if text.startswith("-"):
-        return shlex.quote(f"⟨-⟩{exact(text[1:])}")
-    if exact(text) == text:
+        return shlex.quote(f"⟨-⟩{escape_name(text[1:])}")
+    if escape_name(text) == text:
         return shlex.quote(text)
     return f"$'{''.join(map(_escaped, drop_surrogates(text)))}'"
 
@@ -126,7 +126,7 @@ def _escaped(character: str) -> str:
     if character in "\\'":
         return f"\\{character}"
     code = ord(character)
-    if exact(character) == character:
+    if escape_name(character) == character:
         return character
     return f"\\U{code:08x}" if code > 0xFFFF else f"\\u{code:04x}"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from holdfast.domain.content import exact
+from holdfast.domain.content import escape_name
 from holdfast.domain.conversation.messages import AssistantMessage, ConversationMessage, UserMessage
 from holdfast.domain.modes import Mode
 from holdfast.domain.session.session_io import SessionView
@@ -39,7 +39,7 @@ def render_user_text(text: str) -> RenderableType:
 
 def render_session(view: SessionView, approvals: Iterable[ApprovalView] = ()) -> Group:
     """The state of a session, and its pending approvals."""
-    head = Text("session ").append(exact(view.id), "bold").append(": ")
+    head = Text("session ").append(escape_name(view.id), "bold").append(": ")
     parts: list[RenderableType] = [head.append(strip_controls(view.doing), render_state(view.status).style)]
     parts += [Text(f"  {words}", "dim") for words in _list_facts(view)]
     parts += [Text(f"  queued: {format_line(words, 300)}") for words in view.waiting]

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from holdfast.domain.calls.call import Call, Status
 from holdfast.domain.calls.scheduling import Schedule
-from holdfast.domain.content import exact, format_tool_name
+from holdfast.domain.content import escape_name, format_tool_name
 from holdfast.domain.context import HOME, Context
 from holdfast.domain.modes import Confirming, Mode
 from holdfast.domain.turn.approval_view import build_whole_approval
@@ -53,7 +53,7 @@ BLOCKING = "not interruptible: a new message is read when the running calls have
 def render_turn(view: TurnView) -> Group:
     """The state of a turn."""
     head = Text("turn ")
-    head.append(exact(view.id), "bold")
+    head.append(escape_name(view.id), "bold")
     head.append(": ")
     head.append_text(render_state(view.result.status if view.result else view.state))
     parts: list[RenderableType] = [head]

@@ -10,7 +10,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.config.settings import Settings
-from holdfast.util.findings import Finding, ok, problem, warning
+from holdfast.util.findings import Finding, report_ok, report_problem, report_warning
 from holdfast.workers.versions.deployments import Deployment, claim_current, fetch_deployment, is_known
 
 APPEAR_SECONDS = 60.0
@@ -26,9 +26,9 @@ async def check_versions(client: Client, settings: Settings, now: datetime) -> l
         if error.status is not RPCStatusCode.UNIMPLEMENTED:
             raise
         if build is None:
-            return [ok("this server does not support worker versions, and the settings have none")]
+            return [report_ok("this server does not support worker versions, and the settings have none")]
         says = "this server does not support worker deployments"
-        return [problem(says, "unset HOLDFAST_BUILD, or update the server")]
+        return [report_problem(says, "unset HOLDFAST_BUILD, or update the server")]
     return judge_deployment(found, build)
 
 
@@ -64,10 +64,10 @@ def judge_deployment(found: Deployment, build: str | None) -> list[Finding]:
     """The findings about a deployment, and about the version `build`."""
     if not found.versions:
         if build:
-            return [problem(f"no worker of version {build!r} has polled", f"start one: HOLDFAST_BUILD={build}")]
-        return [ok("workers have no versions: each takes any turn")]
+            return [report_problem(f"no worker of version {build!r} has polled", f"start one: HOLDFAST_BUILD={build}")]
+        return [report_ok("workers have no versions: each takes any turn")]
     stuck = [
-        problem(
+        report_problem(
             f"{one.open:,} open workflows need a worker of version {one.build!r}, and none polls",
             f"start one with HOLDFAST_BUILD={one.build}, or move them (docs/how-to/upgrading.md)",
         )
@@ -83,18 +83,24 @@ def _judge_routing(found: Deployment, build: str | None) -> list[Finding]:
         do = f"set one: {_format_command(found, build or found.versions[0].build)}"
         says = f"no version of {found.name!r} is current"
         if found.unversioned_workers:
-            return [warning(f"{says}: workers without a version get new turns", do)]
-        return [problem(f"{says}: new turns cannot start", do)]
+            return [report_warning(f"{says}: workers without a version get new turns", do)]
+        return [report_problem(f"{says}: new turns cannot start", do)]
     if not current.workers:
         do = f"start a worker with HOLDFAST_BUILD={current.build}, or make another version current"
-        return [problem(f"version {current.build!r} is current, and no worker of it polls: new turns cannot start", do)]
-    findings = [ok(f"version {current.build!r} of {found.name!r} gets new turns, from {current.workers} workers")]
+        return [
+            report_problem(
+                f"version {current.build!r} is current, and no worker of it polls: new turns cannot start", do
+            )
+        ]
+    findings = [
+        report_ok(f"version {current.build!r} of {found.name!r} gets new turns, from {current.workers} workers")
+    ]
     if build and build not in (found.current, found.ramping):
         do = f"to make it current: {_format_command(found, build)}"
-        findings.append(warning(f"version {build!r} gets no new turns, {found.current!r} does", do))
+        findings.append(report_warning(f"version {build!r} gets no new turns, {found.current!r} does", do))
     if found.unversioned_workers:
         says = f"{found.unversioned_workers} workers without a version get no turns, since a version is current"
-        findings.append(warning(says, "stop them, or set HOLDFAST_BUILD for them"))
+        findings.append(report_warning(says, "stop them, or set HOLDFAST_BUILD for them"))
     return findings
 
 

@@ -85,10 +85,10 @@ class ServerTool(Tool):
         self._pinned = pinned
         self._judgement = judgement
 
-    def declaration(self) -> Declaration:
+    def build_declaration(self) -> Declaration:
         """The declaration with the server, its name for the tool, and the digest of the definition."""
         theirs = {"server": self.server.name, "origin": self.definition.digest, "own_name": self.definition.name}
-        return super().declaration().model_copy(update=theirs)
+        return super().build_declaration().model_copy(update=theirs)
 
     def build_notes(self) -> ToolNotes:
         """The notes on the tool for people. See `build_tool_notes`."""

@@ -192,10 +192,10 @@ class Session(WorkflowConnection):
         HoldfastError when it will not start because the session was closed or the message was withdrawn.
         """
         turn = self.get_turn(turn_id)
-        while not await turn.exists():
+        while not await turn.has_started():
             view = await self.fetch_view()
             passed = view.turns >= parse_session_number(turn_id) and view.turn != turn_id
-            if view.status == "closed" or (passed and not await turn.exists()):
+            if view.status == "closed" or (passed and not await turn.has_started()):
                 why = "its message was withdrawn or the session closed; see `holdfast sessions show`"
                 raise HoldfastError(f"turn {turn_id!r} will not start: {why}")
             await asyncio.sleep(POLL_SECONDS)

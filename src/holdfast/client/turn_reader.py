@@ -66,7 +66,7 @@ class TurnReader(WorkflowConnection):
         except Exception as error:
             raise translate_error(error, self.id) from error
 
-    async def exists(self) -> bool:
+    async def has_started(self) -> bool:
         """Return whether the turn has been started."""
         try:
             await self._translate_errors(self._handle.describe())

@@ -195,7 +195,7 @@ def describe_saved_output(whole: str) -> str:
     return f"{READ_OUTPUT} reads the whole, by the name {format_output_name(whole)}"
 
 
-def exact(text: str) -> str:
+def escape_name(text: str) -> str:
     """Escape every character of an id that could make it look like another one, line breaks included."""
     return escape_controls(text).replace("\u3000", "⟨U+3000⟩").replace("\n", "␊").replace("\t", "␉")
 

@@ -27,7 +27,7 @@ from temporalio.converter import (
 
 from holdfast.errors import BadInput, StoreUnavailable
 from holdfast.payloads.file_store import MISSING, FileStorage, build_too_large
-from holdfast.util.findings import Finding, ok
+from holdfast.util.findings import Finding, report_ok
 from holdfast.util.text import shorten_text
 
 if TYPE_CHECKING:
@@ -283,6 +283,6 @@ async def check_stores(settings: Settings) -> list[Finding]:
     drivers = [driver for driver in build_drivers(settings) if isinstance(driver, BucketStorage)]
     for driver in drivers:
         await driver.check_reachable()
-    return [ok(f"{driver.name()} answers") for driver in drivers] or [
-        ok(f"large payloads are files in {settings.payloads_folder}")
+    return [report_ok(f"{driver.name()} answers") for driver in drivers] or [
+        report_ok(f"large payloads are files in {settings.payloads_folder}")
     ]

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.errors import BadInput
-from holdfast.util.findings import Finding, ok, problem
+from holdfast.util.findings import Finding, report_ok, report_problem
 from holdfast.util.private_files import UnfitFile, check_secret, read_regular_file
 
 if TYPE_CHECKING:
@@ -202,8 +202,8 @@ def check_keyring(settings: Settings) -> Iterator[Finding]:
     """Check that every key can be read."""
     found = check_keys(settings)
     do = "put it where the settings say: without it no worker starts, and payloads encrypted with it cannot be read"
-    yield from (problem(one.problem, do) for one in found if one.problem)
+    yield from (report_problem(one.problem, do) for one in found if one.problem)
     if not found:
-        yield ok("nothing is encrypted: the settings have no [[encryption.keys]]")
+        yield report_ok("nothing is encrypted: the settings have no [[encryption.keys]]")
     elif not any(one.problem for one in found):
-        yield ok(f"{len(found)} keys; {found[0].id!r} encrypts")
+        yield report_ok(f"{len(found)} keys; {found[0].id!r} encrypts")

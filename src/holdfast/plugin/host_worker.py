@@ -23,7 +23,7 @@ from temporalio.worker import Worker
 from holdfast.activities.execution.live_run import LiveRuns
 from holdfast.client.queries import build_bare_client
 from holdfast.errors import BadInput
-from holdfast.util.findings import Finding, ok
+from holdfast.util.findings import Finding, report_ok
 
 
 def build_process_queue(task_queue: str) -> str:
@@ -137,6 +137,6 @@ def _build_plain_client(client: Client) -> Client:
 def check_host(file: Path) -> Iterator[Finding]:
     """Find out which host the workers of a data folder are. BadInput when its file is damaged."""
     if file.exists():
-        yield ok(f"workers with this data folder are host {read_host_name(file)}")
+        yield report_ok(f"workers with this data folder are host {read_host_name(file)}")
     else:
-        yield ok("no worker has run here yet")
+        yield report_ok("no worker has run here yet")

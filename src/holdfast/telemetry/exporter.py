@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from holdfast.config.sections import TelemetrySettings
 from holdfast.errors import BadInput
 from holdfast.telemetry.spans import Span, SpanPlace
-from holdfast.util.findings import Finding, ok, problem, warning
+from holdfast.util.findings import Finding, report_ok, report_problem, report_warning
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
@@ -184,7 +184,7 @@ def _silence_packages() -> None:
 async def check_collector(settings: TelemetrySettings) -> list[Finding]:
     """Check that a collector listens, if traces are on. BadInput when no worker could start with these settings."""
     if settings.traces == "none":
-        return [ok("traces are off")]
+        return [report_ok("traces are off")]
     if find_spec("opentelemetry.exporter.otlp.proto.http") is None:
         raise BadInput(PACKAGES_MISSING)
     check_protocol()
@@ -193,13 +193,13 @@ async def check_collector(settings: TelemetrySettings) -> list[Finding]:
         where = urlsplit(named or DEFAULT_ENDPOINT)
         host, port = where.hostname or "", where.port or (443 if where.scheme == "https" else 80)
     except ValueError:  # its message may quote secrets
-        return [problem("OTEL_EXPORTER_OTLP_ENDPOINT is not an address", "write it as http://HOST:4318")]
+        return [report_problem("OTEL_EXPORTER_OTLP_ENDPOINT is not an address", "write it as http://HOST:4318")]
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             _, writer = await asyncio.open_connection(host, port)
     except (OSError, ValueError) as error:
         why = "unknown host name" if isinstance(error, gaierror) else "nothing listens there, or answers in time"
         do = "start the collector, or correct OTEL_EXPORTER_OTLP_ENDPOINT: turns go on, and their spans are lost"
-        return [warning(f"no collector answers at {host}:{port}: {why}", do)]
+        return [report_warning(f"no collector answers at {host}:{port}: {why}", do)]
     writer.close()
-    return [ok(f"a collector answers at {host}:{port}")]
+    return [report_ok(f"a collector answers at {host}:{port}")]

@@ -18,16 +18,16 @@ class Finding:
     """What to do about it; every warning and problem has it."""
 
 
-def ok(says: str) -> Finding:
+def report_ok(says: str) -> Finding:
     """Return a finding without a problem."""
     return Finding("ok", says)
 
 
-def warning(says: str, do: str) -> Finding:
+def report_warning(says: str, do: str) -> Finding:
     """Return a finding that somebody should look at, though everything works."""
     return Finding("warning", says, do)
 
 
-def problem(says: str, do: str) -> Finding:
+def report_problem(says: str, do: str) -> Finding:
     """Return a finding of something that does not work."""
     return Finding("problem", says, do)

@@ -51,7 +51,7 @@ async def text(made: FunctionTool, **arguments: Any) -> str:
 
 
 def properties(made: FunctionTool) -> dict[str, Any]:
-    found = made.declaration().parameters["properties"]
+    found = made.build_declaration().parameters["properties"]
     assert isinstance(found, dict)
     return found
 
@@ -82,7 +82,7 @@ def test_names_types_and_defaults_become_the_schema() -> None:
 
     assert search.name == "search"
     assert search.description == "Search."
-    parameters = search.declaration().parameters
+    parameters = search.build_declaration().parameters
     assert parameters["type"] == "object"
     assert parameters["required"] == ["text"]
     assert parameters["additionalProperties"] is False
@@ -191,7 +191,7 @@ def test_options_are_the_traits_of_the_tool() -> None:
     def named() -> None:
         """Not this."""
 
-    declaration = named.declaration()
+    declaration = named.build_declaration()
     assert (declaration.name, declaration.display_name, declaration.description) == ("other", "Other", "Does.")
     assert declaration.effect is Effect.IDEMPOTENT
     assert declaration.traits.model_dump() == {

@@ -9,7 +9,7 @@ import typer
 
 from holdfast.config.settings import Settings
 from holdfast.errors import BadInput
-from holdfast.util.findings import ok, problem
+from holdfast.util.findings import report_ok, report_problem
 from holdfast.workers.cli.open_client import run_async
 from holdfast.workers.cli.options import Address, Data, Json, Workspace, format_example
 from holdfast.workers.cli.resolve_settings import apply_options, resolve_settings
@@ -60,11 +60,11 @@ def _load_settings(data: Path | None, workspace: Path | None) -> tuple[Settings,
     try:
         settings = resolve_settings(data, workspace)
     except BadInput as error:
-        found = problem(
+        found = report_problem(
             f"{error}; the other checks ignore it", "correct it; `holdfast config check` lists every problem"
         )
         return apply_options(Settings(), data, workspace), Report("settings", (found,))
     where = (
         f"{settings.file} is read" if settings.file else "no settings file: the environment and the defaults are used"
     )
-    return settings, Report("settings", (ok(where),))
+    return settings, Report("settings", (report_ok(where),))

@@ -14,7 +14,7 @@ from holdfast.workers.cli.options import Address, Data, Json, format_example
 from holdfast.workers.cli.resolve_settings import resolve_settings
 from holdfast.workers.exit_codes import FAILED
 from holdfast.workers.runtime import log_setup
-from holdfast.workers.runtime.connect import connect
+from holdfast.workers.runtime.connect import connect_client
 from holdfast.workers.storage.referenced import NamespaceUsage, read_namespaces
 from holdfast.workers.terminal.output import escape_line, print_json, print_note, print_table, print_text
 
@@ -118,7 +118,7 @@ async def _read_namespace(address: str | None, data: Any, *, quiet: bool) -> Nam
     log_setup.silence_logging()
     settings = resolve_settings(data)
     lenient = settings.encryption.model_copy(update={"plain": "accept"})
-    client = await connect(replace(settings, encryption=lenient), address=address)
+    client = await connect_client(replace(settings, encryption=lenient), address=address)
     return await read_namespaces([client], progress=lambda runs: print_progress(runs, quiet=quiet))
 
 

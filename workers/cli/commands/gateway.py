@@ -21,7 +21,7 @@ from holdfast.workers.gateway.auth import is_loopback
 from holdfast.workers.gateway.serve import open_listener, run_gateway
 from holdfast.workers.gateway.tokens import TokenFile
 from holdfast.workers.runtime import log_setup
-from holdfast.workers.runtime.connect import connect
+from holdfast.workers.runtime.connect import connect_client
 from holdfast.workers.runtime.worker import leave_with_parent
 from holdfast.workers.terminal.output import print_json, print_note, print_text
 
@@ -59,7 +59,7 @@ def gateway(
     signer = _find_signer(settings)
 
     async def serve_http() -> None:
-        client = await connect(settings, address=address, embedded=embedded)
+        client = await connect_client(settings, address=address, embedded=embedded)
         holdfast = Holdfast(client, task_queue=settings.task_queue, signer=signer)
         unasked = port is None and "port" not in asked.model_fields_set
         listener = open_listener(chosen_host, chosen_port, or_any=unasked)

@@ -21,7 +21,7 @@ from holdfast.workers.cli.options import Address, Data, Json, format_example, pa
 from holdfast.workers.cli.resolve_settings import resolve_settings
 from holdfast.workers.exit_codes import FAILED
 from holdfast.workers.runtime import log_setup
-from holdfast.workers.runtime.connect import connect
+from holdfast.workers.runtime.connect import connect_client
 from holdfast.workers.storage.referenced import NamespaceUsage, read_namespaces
 from holdfast.workers.storage.sweep import SweepPlan, SweepResult, read_clock, sweep_bucket, sweep_folders
 from holdfast.workers.terminal.output import escape_line, print_json, print_note, print_table, print_text
@@ -175,7 +175,7 @@ async def _run_sweep(settings: Settings, address: str | None, options: _SweepOpt
     log_setup.silence_logging()
     lenient = settings.encryption.model_copy(update={"plain": "accept"})
     settings = replace(settings, encryption=lenient)
-    client = await connect(settings, address=address)
+    client = await connect_client(settings, address=address)
     clients = [client, *(_build_client(client, name) for name in options.also if name != client.namespace)]
     began = read_clock(settings.payloads_folder)
     reached = await read_namespaces(clients, progress=lambda runs: print_progress(runs, quiet=options.quiet))

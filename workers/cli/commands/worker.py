@@ -21,7 +21,7 @@ from holdfast.workers.cli.open_client import run_async
 from holdfast.workers.cli.options import Address, Data, Json, Workspace, format_example, parse_seconds
 from holdfast.workers.cli.resolve_settings import check_workspace, resolve_settings
 from holdfast.workers.runtime import log_setup
-from holdfast.workers.runtime.connect import connect
+from holdfast.workers.runtime.connect import connect_client
 from holdfast.workers.runtime.health import Health, serve_health
 from holdfast.workers.runtime.worker import leave_with_parent, run_worker
 from holdfast.workers.terminal.output import print_json, print_note, print_text
@@ -96,7 +96,7 @@ def worker(
             asked = Health()
             at = settings.worker.health
             url = await probes.enter_async_context(serve_health(asked, at)) if at else None
-            client = await connect(settings, plugin, address=address, embedded=embedded)
+            client = await connect_client(settings, plugin, address=address, embedded=embedded)
             beside = {asyncio.create_task(leave_with_parent(parent))} if parent else set()
 
             def print_ready(line: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.client.client import Holdfast
 from holdfast.domain.approvals.approval import ApprovalId, DecisionAction, Offer
-from holdfast.domain.content import exact
+from holdfast.domain.content import escape_name
 from holdfast.domain.turn.update_bodies import DecisionResult
 from holdfast.errors import HoldfastError, NoWorker, Refused, TurnNotFound
 from holdfast.util.text import strip_controls
@@ -104,7 +104,8 @@ async def with_option(holdfast: Holdfast, choice: DecisionChoice) -> DecisionCho
 def describe_choice(choice: DecisionChoice, wish: GrantWish) -> str:
     """A line on what the grant of the decision will cover."""
     assert choice.offer, "it gives one"
-    return f"{exact(choice.approval)}: {describe_coverage(choice.offer, wish, datetime.now(UTC), turn=choice.approval)}"
+    coverage = describe_coverage(choice.offer, wish, datetime.now(UTC), turn=choice.approval)
+    return f"{escape_name(choice.approval)}: {coverage}"
 
 
 async def decide_all(
@@ -153,7 +154,7 @@ async def _find_covering_grant(holdfast: Holdfast, approval: str, grants: set[st
 
 def _report_covered(choice: DecisionChoice, grant: str) -> DecisionReport:
     body = {"approval_id": choice.approval, "counted": False, "code": "answered", "grant": grant}
-    return DecisionReport(body, f"{exact(choice.approval)}: already covered by grant {exact(grant)}.")
+    return DecisionReport(body, f"{escape_name(choice.approval)}: already covered by grant {escape_name(grant)}.")
 
 
 async def _report_counted(
@@ -174,7 +175,7 @@ async def _report_counted(
     }
     sentences = [describe_decision(choice.approval, answer, choice.outcome)]
     if grant:
-        sentences.append(f"Gave grant {exact(grant)} (holdfast grants revoke {quote_shell(grant)}).")
+        sentences.append(f"Gave grant {escape_name(grant)} (holdfast grants revoke {quote_shell(grant)}).")
     if keep_in is None:
         return DecisionReport(body, " ".join(sentences))
     try:
@@ -201,7 +202,7 @@ async def _save_grant(holdfast: Holdfast, approval: str, answer: DecisionResult 
 
 def describe_decision(approval: str, answer: DecisionResult | None, outcome: str = "") -> str:
     """The result of a decision that was sent."""
-    named = exact(approval)
+    named = escape_name(approval)
     if answer is None:
         return (
             f"{named}: no worker answered, so the decision was sent as a signal; a worker applies or refuses it later."

@@ -390,7 +390,7 @@ class Tool(ABC):
     """The time without a heartbeat of its worker after which a call counts as lost."""
     Parameters: type[BaseModel] | Mapping[str, JsonValue]
 
-    def declaration(self) -> Declaration:
+    def build_declaration(self) -> Declaration:
         """Build the declaration of this tool."""
         parameters = self.Parameters
         schema = parameters.model_json_schema() if isinstance(parameters, type) else dict(parameters)

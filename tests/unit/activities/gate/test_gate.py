@@ -104,7 +104,7 @@ async def test_S20_tool_that_asks_for_nothing_is_allowed_as_it_will_execute() ->
     made = verdict.bound
     assert (made.title, made.arguments, made.concurrency_safe) == ("Do it", {"source": "a"}, True)
     assert (made.timeout_seconds, made.heartbeat_seconds) == (7, 3)
-    assert made.tool == tool.declaration().build_ref()
+    assert made.tool == tool.build_declaration().build_ref()
 
 
 async def test_S20_tool_that_asks_is_shown_with_the_arguments_as_they_will_execute() -> None:
@@ -374,7 +374,7 @@ async def test_S7_error_that_cannot_even_be_printed_is_the_rejection_of_its_call
 
 def test_tool_that_cannot_say_what_it_is_never_gets_into_the_catalogue() -> None:
     class Broken(Copy):
-        def declaration(self) -> Any:
+        def build_declaration(self) -> Any:
             raise RuntimeError("boom")
 
     with pytest.raises(BadInput, match=r"Broken\) from this program has no valid declaration: boom"):
@@ -422,7 +422,7 @@ async def test_long_title_is_shortened() -> None:
 
 
 def question(digest: str = "d1") -> Ask:
-    tool = Copy().declaration().build_ref()
+    tool = Copy().build_declaration().build_ref()
     made = BoundCall(tool=tool, title="t", arguments={}, digest=digest, timeout_seconds=1, heartbeat_seconds=1)
     return Ask(rule="r", bound=made, confirmation=Confirmation(kind="exec", title="t"))
 

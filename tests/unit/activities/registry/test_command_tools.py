@@ -159,7 +159,7 @@ def test_S31_effect_is_the_declared_one_or_else_the_configured(
 ) -> None:
     [declared] = declarations(json.dumps([{"name": "one", "effect": given_effect}]))
     settings = configured(tmp_path, ["true"], effect=configured_effect)
-    assert DiscoveredTool(settings, declared, outputs).declaration().effect == effect
+    assert DiscoveredTool(settings, declared, outputs).build_declaration().effect == effect
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ class Raising(Schemed):
         super().__init__()
         self._error = error
 
-    def declaration(self) -> Declaration:
+    def build_declaration(self) -> Declaration:
         raise self._error
 
 

@@ -11,7 +11,7 @@ import typer
 from holdfast.client.client import Holdfast
 from holdfast.client.turn import Turn
 from holdfast.client.turn_reader import fetch_memo
-from holdfast.domain.content import exact
+from holdfast.domain.content import escape_name
 from holdfast.domain.modes import Confirming, Mode
 from holdfast.domain.turn.turn_io import TurnInput
 from holdfast.domain.turn.turn_view import TurnView
@@ -278,7 +278,7 @@ def _read_input(
 
 def _print_started(turn_id: str, json: bool) -> None:
     follow = f"Follow it: holdfast turn watch {render.quote_shell(turn_id)}    Decide: holdfast inbox"
-    print_answer(json, f"Started turn {exact(turn_id)}.\n{follow}", turn=turn_id)
+    print_answer(json, f"Started turn {escape_name(turn_id)}.\n{follow}", turn=turn_id)
 
 
 async def _fetch_view(holdfast: Holdfast, turn: str, json: bool) -> TurnView:
