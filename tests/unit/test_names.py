@@ -5,11 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import typer
-
-from holdfast.workers.cli.command_tree import app
+from holdfast.workers.cli.command_tree import import_all_commands
 from tests.unit.test_layout import modules
 
 FUNCTIONS = {
@@ -22,7 +20,7 @@ FUNCTIONS = {
 METHODS = {
     "verbs of files, streams and containers, as the standard library and anyio name them": {
         "aclose", "add", "append", "close", "discard", "drain", "fetch", "find", "get", "hide", "leave", "enter",
-        "locate", "open", "peek", "put", "read", "receive", "remove", "save", "scan", "seal", "send", "write",
+        "locate", "open", "peek", "put", "read", "receive", "remove", "save", "scan", "seal", "send", "unseal", "write",
     },
     "verbs of processes, tasks and connections, the object being the class": {
         "attach", "attend", "cancel", "disconnect", "end", "execute", "restart", "run", "spawn", "start",
@@ -72,14 +70,12 @@ def find_one_word_names() -> Iterator[Named]:
                         yield Named(module, owner, inner.name, inner.lineno)
 
 
-def find_commands(tree: typer.Typer) -> Iterator[tuple[str, str]]:
+def find_commands(command: Any) -> Iterator[tuple[str, str]]:
     """The module and the name of each function that is a command: its name is what a user types."""
-    for command in tree.registered_commands:
-        assert command.callback
+    if command.callback:
         yield command.callback.__module__, command.callback.__name__
-    for group in tree.registered_groups:
-        assert group.typer_instance
-        yield from find_commands(group.typer_instance)
+    for below in getattr(command, "commands", {}).values():
+        yield from find_commands(below)
 
 
 def is_named_elsewhere(named: Named) -> bool:
@@ -96,7 +92,7 @@ def list_names(reasons: dict[str, set[str]]) -> set[str]:
 
 
 def test_public_functions_of_one_word_are_in_the_list() -> None:
-    commands = set(find_commands(app))
+    commands = set(find_commands(import_all_commands()))
     found = [one for one in find_one_word_names() if not one.owner and (one.module, one.name) not in commands]
     assert [one for one in found if one.name not in list_names(FUNCTIONS)] == []
     assert list_names(FUNCTIONS) - {one.name for one in found} == set(), "no longer needed"

@@ -82,7 +82,7 @@ def format_tool(tool: str, display_name: str | None, beside: str = "") -> str:
     return real if called in ("", real) or called in beside else f"{real} ({json.dumps(called, ensure_ascii=False)})"
 
 
-def name(text: str) -> Text:
+def render_name(text: str) -> Text:
     """An id in a table."""
     return Text(escape_name(text))
 

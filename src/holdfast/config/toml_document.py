@@ -13,6 +13,7 @@ import stat
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args
 
@@ -101,17 +102,17 @@ class Document(Generic[M]):
 def read_content(file: Path) -> FileContent:
     """Read a regular file that only its owner can write. Opening never blocks."""
     try:
-        return FileContent(file, read_regular_file(file, FILE_LIMIT, _check_writers))
+        return FileContent(file, read_regular_file(file, FILE_LIMIT, partial(_check_writers, file)))
     except FileNotFoundError:
         return FileContent(file, problem="there is no such file")
     except UnfitFile as error:
         return FileContent(file, problem=str(error))
 
 
-def _check_writers(status: os.stat_result) -> str | None:
+def _check_writers(file: Path, status: os.stat_result) -> str | None:
     ours = status.st_uid in (os.geteuid(), 0) and status.st_gid == os.getegid()
     if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not ours):
-        return "other users can write it, and it decides what runs: chmod go-w"
+        return f"other users can write it, and it decides what runs: chmod go-w {_escape_line(str(file), 200)}"
     return None
 
 

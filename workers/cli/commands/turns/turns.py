@@ -242,7 +242,7 @@ def list_turns(
             return
         lines = [
             (
-                render.name(item["id"]),
+                render.render_name(item["id"]),
                 render.render_state(item["state"]),
                 render.format_local_time(item["started"]),
                 render.format_local_time(item["ended"]),
