@@ -152,11 +152,6 @@ class ForkedChild(fdspawn):  # type: ignore[misc]
         self.exitstatus: int | None = None
         self.signalstatus: int | None = None
 
-    @property
-    def pid(self) -> int | None:
-        """Its process id."""
-        return self._process.pid
-
     def send(self, keys: str) -> None:
         """Type, as fast as `pexpect.spawn` does: nobody types the moment that something is drawn."""
         time.sleep(self.delaybeforesend)
@@ -168,6 +163,7 @@ class ForkedChild(fdspawn):  # type: ignore[misc]
 
     def kill(self, number: int) -> None:
         """Send it a signal."""
+        assert self._process.pid, "it was started"
         os.kill(self._process.pid, number)
 
     def wait(self) -> None:

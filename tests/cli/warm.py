@@ -97,7 +97,7 @@ def _become(arguments: tuple[str, ...], env: Mapping[str, str], cwd: Path, folde
     _run_main(arguments, env, cwd)
 
 
-def _run_main(arguments: tuple[str, ...], env: dict[str, str], cwd: Path) -> None:
+def _run_main(arguments: tuple[str, ...], env: Mapping[str, str], cwd: Path) -> None:
     os.environ.clear()
     os.environ.update(env)
     time.tzset()
