@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 import signal
+import struct
+import termios
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pexpect  # type: ignore[import-untyped]
 import pyte
+from pexpect.fdpexpect import fdspawn  # type: ignore[import-untyped]
 
-from tests.cli.support import COMMAND, SECONDS, Home
+from tests.cli import warm
+from tests.cli.support import SECONDS, Home
 
 KEYS = r"\[v\] view all"
 _FRAME = re.compile(r"(?<=\x1b\[\?25h)|(?<=\x1b\[J)")
@@ -135,18 +141,51 @@ class Terminal:
         self._seen += "".join(reversed(came))
 
 
+class ForkedChild(fdspawn):  # type: ignore[misc]
+    """A command that is forked on a terminal, with the methods of `pexpect.spawn` that are used here."""
+
+    def __init__(self, home: Home, arguments: Sequence[str], env: Mapping[str, str], rows: int, columns: int) -> None:
+        ours, theirs = os.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        super().__init__(ours, encoding="utf-8", timeout=SECONDS)
+        self._process = warm.start_on_terminal(arguments, env=env, cwd=home.folder, terminal=theirs)
+        self.exitstatus: int | None = None
+        self.signalstatus: int | None = None
+
+    def send(self, keys: str) -> None:
+        """Type, as fast as `pexpect.spawn` does: nobody types the moment that something is drawn."""
+        time.sleep(self.delaybeforesend)
+        super().send(keys)
+
+    def sendcontrol(self, key: str) -> None:
+        """A key with Ctrl."""
+        self.send(chr(ord(key.upper()) & 0x1F))
+
+    def kill(self, number: int) -> None:
+        """Send it a signal."""
+        assert self._process.pid, "it was started"
+        os.kill(self._process.pid, number)
+
+    def wait(self) -> None:
+        """Wait for the end, and note how it ended."""
+        self._process.join(SECONDS)
+        code = self._process.exitcode
+        assert code is not None, "it goes on without its terminal"
+        self.exitstatus, self.signalstatus = (code, None) if code >= 0 else (None, -code)
+
+    def close(self, force: bool = False) -> None:
+        """Take its terminal away, and end it."""
+        super().close()
+        self._process.join(1)
+        if self._process.exitcode is None:
+            self._process.kill()
+            self._process.join()
+
+
 @contextmanager
 def terminal(home: Home, *arguments: str, columns: int = 120, rows: int = 40, **env: str) -> Iterator[Terminal]:
     """The command on a terminal of its own."""
-    child = pexpect.spawn(
-        COMMAND[0],
-        [*COMMAND[1:], *arguments],
-        env={**home.env, **env},
-        cwd=str(home.folder),
-        encoding="utf-8",
-        dimensions=(rows, columns),
-        timeout=SECONDS,
-    )
+    child = ForkedChild(home, arguments, {**home.env, **env}, rows, columns)
     try:
         yield Terminal(child, columns, rows)
     finally:

@@ -7,14 +7,17 @@ does; only what is imported is there already.
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import os
 import runpy
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -50,6 +53,24 @@ def run(
         return subprocess.CompletedProcess(arguments, process.exitcode, out, err)
 
 
+def start_on_terminal(arguments: Sequence[str], *, env: Mapping[str, str], cwd: Path, terminal: int) -> BaseProcess:
+    """Start a command on this terminal, which is closed here, as the leader of a session of its own."""
+    with Connection(terminal) as handed:  # nothing is sent through it: it is what takes a descriptor along
+        process = _FORKING.Process(target=_become_on_terminal, args=(tuple(arguments), dict(env), cwd, handed))
+        process.start()
+    return process
+
+
+def _become_on_terminal(arguments: tuple[str, ...], env: dict[str, str], cwd: Path, terminal: Connection) -> None:
+    os.setsid()
+    fcntl.ioctl(terminal.fileno(), termios.TIOCSCTTY, 0)
+    for number, stream in enumerate(_STREAMS):
+        os.dup2(terminal.fileno(), number)
+        setattr(sys, stream, os.fdopen(number, "w" if number else "r", closefd=False))
+    terminal.close()
+    _run_main(arguments, env, cwd)
+
+
 def start_script(script: str, arguments: Sequence[str], env: Mapping[str, str]) -> BaseProcess:
     """Start a script of Python, which reads nothing and whose output nobody sees."""
     process = _FORKING.Process(target=_run_script, args=(script, list(arguments), dict(env)), daemon=True)
@@ -73,6 +94,10 @@ def _become(arguments: tuple[str, ...], env: Mapping[str, str], cwd: Path, folde
         os.dup2(opened, number)
         os.close(opened)
         setattr(sys, stream, os.fdopen(number, "w" if number else "r"))
+    _run_main(arguments, env, cwd)
+
+
+def _run_main(arguments: tuple[str, ...], env: Mapping[str, str], cwd: Path) -> None:
     os.environ.clear()
     os.environ.update(env)
     time.tzset()
