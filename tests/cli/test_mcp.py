@@ -176,7 +176,7 @@ async def test_S39_login_opens_a_browser_and_logout_forgets(empty: Home, guarded
     assert "log in with `holdfast mcp login g`" in before.stderr
     done = empty.run("mcp", "login", "g")
     assert done.returncode == 0, done.stderr
-    assert "Logged in to g." in done.stdout
+    assert "Logged in to g, for" in done.stdout
     assert "2 tools (2 once).\ntool    effect  asks\nact     once    yes\nwhoami  once    yes\n" in done.stdout
     assert re.search(r"a token until [0-9-]{10} [0-9:]{8} [+-]\d\d:\d\d, renewed automatically, for read", done.stdout)
     assert (empty.folder / "page").read_text().startswith("200")
@@ -207,7 +207,7 @@ async def test_S39_logging_in_without_a_browser_takes_a_pasted_address(empty: Ho
         async with httpx2.AsyncClient() as client:
             away = (await client.get(address)).headers["location"]
         child.sendline(away)
-        child.expect("Logged in to g.")
+        child.expect("Logged in to g, for")
         child.expect(pexpect.EOF)
     finally:
         child.close()
@@ -358,7 +358,7 @@ async def test_the_commands_of_the_docs_do_what_they_say(empty: Home, guarded: G
     assert "No tool has changed." in shell(empty, DOCS["changes"])
     guarded.does()
     said = shell(empty, DOCS["login"])
-    assert "Logged in to tracker." in said
+    assert "Logged in to tracker, for" in said
     assert "Logged out of tracker; its tokens were revoked." in said
 
 
