@@ -184,7 +184,8 @@ async def test_S39_login_opens_a_browser_and_logout_forgets(empty: Home, guarded
     assert empty.run("mcp", "test", "g").returncode == 0
     [one] = empty.json("mcp", "list")["servers"]
     assert (one["state"], one["login"]["renewable"]) == ("connected", True)
-    assert empty.json("mcp", "logout", "g") == {"server": "g", "logged_out": True, "told": "its tokens were revoked"}
+    gone = {"server": "g", "logged_out": True, "revocation": "its tokens were revoked"}
+    assert empty.json("mcp", "logout", "g") == gone
     assert empty.run("mcp", "test", "g").returncode == 1
     assert empty.run("mcp", "logout", "g").stdout == "There is no login at g.\n"
     told = done.stdout + done.stderr + (empty.folder / "page").read_text()
