@@ -176,7 +176,7 @@ async def test_S39_login_opens_a_browser_and_logout_forgets(empty: Home, guarded
     assert "log in with `holdfast mcp login g`" in before.stderr
     done = empty.run("mcp", "login", "g")
     assert done.returncode == 0, done.stderr
-    assert "Logged in to g." in done.stdout
+    assert "Logged in to g, for" in done.stdout
     assert "2 tools (2 once).\ntool    effect  asks\nact     once    yes\nwhoami  once    yes\n" in done.stdout
     assert re.search(r"a token until [0-9-]{10} [0-9:]{8} [+-]\d\d:\d\d, renewed automatically, for read", done.stdout)
     assert (empty.folder / "page").read_text().startswith("200")
@@ -184,7 +184,8 @@ async def test_S39_login_opens_a_browser_and_logout_forgets(empty: Home, guarded
     assert empty.run("mcp", "test", "g").returncode == 0
     [one] = empty.json("mcp", "list")["servers"]
     assert (one["state"], one["login"]["renewable"]) == ("connected", True)
-    assert empty.json("mcp", "logout", "g") == {"server": "g", "logged_out": True, "told": "its tokens were revoked"}
+    gone = {"server": "g", "logged_out": True, "revocation": "its tokens were revoked"}
+    assert empty.json("mcp", "logout", "g") == gone
     assert empty.run("mcp", "test", "g").returncode == 1
     assert empty.run("mcp", "logout", "g").stdout == "There is no login at g.\n"
     told = done.stdout + done.stderr + (empty.folder / "page").read_text()
@@ -207,7 +208,7 @@ async def test_S39_logging_in_without_a_browser_takes_a_pasted_address(empty: Ho
         async with httpx2.AsyncClient() as client:
             away = (await client.get(address)).headers["location"]
         child.sendline(away)
-        child.expect("Logged in to g.")
+        child.expect("Logged in to g, for")
         child.expect(pexpect.EOF)
     finally:
         child.close()
@@ -358,7 +359,7 @@ async def test_the_commands_of_the_docs_do_what_they_say(empty: Home, guarded: G
     assert "No tool has changed." in shell(empty, DOCS["changes"])
     guarded.does()
     said = shell(empty, DOCS["login"])
-    assert "Logged in to tracker." in said
+    assert "Logged in to tracker, for" in said
     assert "Logged out of tracker; its tokens were revoked." in said
 
 

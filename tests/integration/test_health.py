@@ -232,8 +232,8 @@ def test_without_a_grace_nothing_is_other_than_it_was() -> None:
         (("--grace", "2d"), "--grace must be at most a day"),
         (("--grace", "soon"), "'soon' must be a duration"),
         (("--health", "127.0.0.1"), "--health must be HOST:PORT, for example 127.0.0.1:8235"),
-        (("--health", "a b:80"), "--health must be host:port"),
-        (("--health", "127.0.0.1:99999"), "--health must be host:port"),
+        (("--health", "a b:80"), "--health must be HOST:PORT"),
+        (("--health", "127.0.0.1:99999"), "--health must be HOST:PORT"),
     ],
 )
 def test_bad_options_of_a_worker_are_told_before_anything_starts(
