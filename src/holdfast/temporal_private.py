@@ -1,8 +1,9 @@
 """Private names of temporalio that Holdfast uses, each with the reason. No other module touches one.
 
-tests/unit/test_temporal_private.py and tests/integration/test_temporal_private.py fail when one of them does something
-else, and pyproject.toml admits only minor versions that these tests have passed with: raise the bound together with
-them. A change that makes a name public is wanted upstream in each case. Why: docs/decisions/0022-private-sdk-names.md.
+tests/unit/test_temporal_private.py and tests/integration/workers/test_temporal_private.py fail when one of them does
+something else, and pyproject.toml admits only minor versions that these tests have passed with: raise the bound
+together with them. A change that makes a name public is wanted upstream in each case. Why:
+docs/decisions/0022-private-sdk-names.md.
 """
 
 from __future__ import annotations

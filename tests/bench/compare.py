@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from tests.support.postgres import postgres_server
 from tests.support.server import temporal_command
+from tests.support.services.postgres import postgres_server
 
 FOLDER = Path(__file__).parent / "peers"
 ROOT = FOLDER.parents[2]
@@ -167,7 +167,7 @@ async def start_server(folder: Path) -> AsyncIterator[tuple[str, Process]]:
     """The embedded server as `holdfast up` starts it."""
     from holdfast.names import DEADLINE_ATTRIBUTE, STATE_ATTRIBUTE, TOOLS_ATTRIBUTE
     from holdfast.workers.embedded.temporal_server import FAST_OPTIONS
-    from tests.support.observed import free_port
+    from tests.support.services.observed import free_port
 
     port = free_port()
     command = [temporal_command(), "server", "start-dev", "--headless", "--port", str(port), "--ip", "127.0.0.1"]

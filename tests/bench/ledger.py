@@ -19,8 +19,8 @@ from pathlib import Path
 
 from holdfast.activities.ledger.ledger import EffectKey, Ledger, Spending
 from holdfast.activities.ledger.sqlite import SqliteLedger
-from tests.support.postgres import postgres_server
 from tests.support.programs import find_program
+from tests.support.services.postgres import postgres_server
 
 ROUNDS = 300
 SMALL = '{"kind": "finished", "result": {"parts": [{"kind": "text", "text": "' + "x" * 2_000 + '"}]}}'

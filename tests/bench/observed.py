@@ -25,9 +25,9 @@ from holdfast.telemetry.metrics import BUCKETS
 from holdfast.testing import build_request
 from tests.bench.turns import MODEL_TURN, TOOLS
 from tests.support.engine import Engine, new_engine
-from tests.support.observed import free_port
-from tests.support.otlp import collector
 from tests.support.server import start_server
+from tests.support.services.observed import free_port
+from tests.support.services.otlp import collector
 
 ROUNDS = 30
 CASES = {

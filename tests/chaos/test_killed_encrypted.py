@@ -24,10 +24,10 @@ from temporalio.client import Client
 from holdfast import Holdfast, ModelChoice, ScriptedReply, SessionInput, TurnInput
 from holdfast.errors import HoldfastError
 from holdfast.testing import build_request, script_model, wait_until
-from tests.support.canary_tools import CANARIES
-from tests.support.encrypting import encryption, files_of, found_in, payloads_in, settings_text
 from tests.support.engine import Engine
 from tests.support.processes import ROOT
+from tests.support.secrets.canary_tools import CANARIES
+from tests.support.secrets.encrypting import encryption, files_of, found_in, payloads_in, settings_text
 from tests.support.server import address_of, start_server
 from tests.support.waiting import listed, speaking, waiting
 
@@ -176,7 +176,7 @@ async def test_S45_with_encryption_on_nothing_that_was_said_is_found_anywhere(
     keys = encryption(monkeypatch, *(["a", "b"] if encrypted else []))
     file = tmp_path / "holdfast.toml"
     text = settings_text("a", "b") if encrypted else ""
-    file.write_text(f'{text}[tools]\nmodules = ["tests.support.canary_tools:tools"]\n')
+    file.write_text(f'{text}[tools]\nmodules = ["tests.support.secrets.canary_tools:tools"]\n')
     async with await start_server(database) as server:
         engine = Engine(address_of(server), tmp_path, 1000)
         engine.settings = replace(engine.settings, encryption=keys)

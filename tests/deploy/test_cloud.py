@@ -17,8 +17,8 @@ from holdfast.plugin.search_attributes import ATTRIBUTES
 from holdfast.workers.runtime.connect import connect_client, explain_failure, find_environment_address
 from tests.deploy.support import Caller, approved_turn, read
 from tests.deploy.test_consistency import TEMPORAL
-from tests.support.certificates import Authority, Pair
-from tests.support.door import KEY_LETTERS, REFUSAL, Door, door
+from tests.support.services.certificates import Authority, Pair
+from tests.support.services.door import KEY_LETTERS, REFUSAL, Door, door
 
 
 class Locked(NamedTuple):

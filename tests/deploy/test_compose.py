@@ -27,8 +27,8 @@ from holdfast.workers.gateway import STOP_SECONDS as GATEWAY_STOP_SECONDS
 from holdfast.workers.runtime.worker import stop_seconds
 from tests.deploy.container import recipe
 from tests.deploy.support import DEPLOY, ROOT, SECONDS, checked, loaded, read
-from tests.support.postgres import USER, postgres_server
 from tests.support.server import address_of, start_server, temporal_command
+from tests.support.services.postgres import USER, postgres_server
 
 FOLDER = DEPLOY / "compose"
 COMPOSE = FOLDER / "compose.yaml"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support.pages import ROOT
-from tests.unit.test_layout import LAYERS
+from tests.unit.repository.test_layout import LAYERS
 
 PAGE = ROOT / "ARCHITECTURE.md"
 PART = re.compile(r"(?<=<!-- rooms -->\n).*?(?=<!-- /rooms -->)", re.DOTALL)

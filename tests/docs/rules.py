@@ -8,7 +8,7 @@ import tomllib
 from collections import defaultdict
 
 from tests.support.pages import ROOT
-from tests.unit.test_layout import rules_named_in
+from tests.unit.repository.test_layout import rules_named_in
 
 PAGE = ROOT / "docs" / "reference" / "rules.md"
 FOLDERS = ("unit", "replay", "integration", "cli", "security", "chaos", "browser", "deploy", "fuzz")

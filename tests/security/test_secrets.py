@@ -24,7 +24,7 @@ from tests.cli.support import SECONDS, Home, call
 from tests.support.marks import until
 
 NAMES = ("ANTHROPIC_API_KEY", "MY_MODEL_KEY", "MCP_TOKEN", "MCP_PASSWORD", "HOLDFAST_ENCRYPTION_KEY")
-SERVER = Path(__file__).parents[1] / "support" / "mcp_server.py"
+SERVER = Path(__file__).parents[1] / "support" / "mcp" / "mcp_server.py"
 NOBODY = 65_534
 
 

@@ -10,7 +10,7 @@ away cannot be told from one that may have run: https://github.com/modelcontextp
 3. A POST that fails before its response reaches the caller as CancelledError, so a lost call looks like a stopped one,
 and one that was never sent like one that was: https://github.com/modelcontextprotocol/python-sdk/issues/3560
 
-A call that must not run twice needs 2 and 3 to be known. tests/unit/activities/mcp/transport/test_sdk_transports.py has
+A call that must not run twice needs 2 and 3 to be known. tests/unit/activities/mcp/test_sdk_transports.py has
 a test for each reason, which fails when the installed package no longer gives it.
 
 The decision: docs/decisions/0016-own-mcp-transports.md.

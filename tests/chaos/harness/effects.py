@@ -16,8 +16,8 @@ from pathlib import Path
 
 from holdfast.domain.base import Data
 from tests.chaos.harness.attempts import Attempts
-from tests.chaos.harness.counter import HOST, Counter
 from tests.chaos.harness.plan import MARK, Kind, PlannedCall
+from tests.chaos.harness.services.counter import HOST, Counter
 
 BUSY_SECONDS = 20.0
 ACT = """#!/usr/bin/env bash

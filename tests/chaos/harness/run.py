@@ -16,7 +16,6 @@ from holdfast import Holdfast, HoldfastPlugin, Settings
 from holdfast.workers.embedded.temporal_server import EmbeddedServer
 from holdfast.workers.runtime.child_processes import adopt_orphans
 from tests.chaos.harness.cleaning import end, left_behind, see_off
-from tests.chaos.harness.counter import Counter
 from tests.chaos.harness.deaths import Deaths
 from tests.chaos.harness.disk import HOSTS, LedgerDisk
 from tests.chaos.harness.drive import FEW, Drive
@@ -27,9 +26,10 @@ from tests.chaos.harness.judging import judge
 from tests.chaos.harness.person import Person
 from tests.chaos.harness.plan import Kind, Point, turns
 from tests.chaos.harness.proxy import Proxy
-from tests.chaos.harness.remote import Remote
 from tests.chaos.harness.report import Report, answered_of, asked_of, kills_of, wrong_of
 from tests.chaos.harness.sabotage import How, Sabotage
+from tests.chaos.harness.services.counter import Counter
+from tests.chaos.harness.services.remote import Remote
 from tests.chaos.harness.storm import Blow, Storm
 from tests.chaos.harness.worker import QUEUE, Orders
 

@@ -24,7 +24,7 @@ from tests.chaos.harness.deaths import Death, Deaths
 from tests.chaos.harness.disk import HOSTS, LedgerDisk
 from tests.chaos.harness.fleet import Fleet
 from tests.chaos.harness.proxy import Proxy
-from tests.chaos.harness.remote import Remote
+from tests.chaos.harness.services.remote import Remote
 from tests.chaos.harness.tools import HEARTBEAT_SECONDS
 from tests.chaos.starvation import busy_machine
 

@@ -44,7 +44,7 @@ QUEUE = "chaos"
 STICKY_TIMEOUT = timedelta(seconds=1)
 COMMAND_SECONDS = 0.01
 """How often it is looked whether a command wants its worker dead."""
-LOCAL = Path(__file__).with_name("mcp_local.py")
+LOCAL = Path(__file__).with_name("services") / "mcp_local.py"
 EFFECTS = {"keyed": Effect.IDEMPOTENT}
 _BY_REPEATABLE = {kind.value for kind in REPEATABLE}
 

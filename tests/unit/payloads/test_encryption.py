@@ -17,7 +17,7 @@ from holdfast.payloads.converter import HoldfastPayloadConverter, TolerantConver
 from holdfast.payloads.encryption import CIPHER, ENCRYPTED, KEY_ID, LARGE, LOCKED, VOUCHED, EncryptingCodec, find_key_id
 from holdfast.payloads.file_store import MISSING
 from holdfast.payloads.keyring import Key, Keyring
-from tests.support.encrypting import files_of
+from tests.support.secrets.encrypting import files_of
 
 OLD, NEW, OTHER = (Key(name, bytes([number]) * 32) for number, name in enumerate(("old", "new", "other")))
 WORD = "a-word-that-nobody-reads"

@@ -16,7 +16,7 @@ from holdfast.errors import BadInput
 from holdfast.telemetry import exporter
 from holdfast.telemetry.exporter import BATCH_SIZE, open_sender
 from holdfast.telemetry.spans import Span, SpanPlace, derive_root_place
-from tests.support.otlp import collector
+from tests.support.services.otlp import collector
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

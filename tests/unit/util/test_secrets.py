@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.util.secrets import Secret, Secrets
-from tests.support.writings import WAYS, pem, tells
+from tests.support.secrets.writings import WAYS, pem, tells
 
 PEM = pem(bytes(range(256)) * 6)
 VALUES = {

@@ -1,6 +1,6 @@
 """A ledger against a model in memory: whatever is asked in whatever order, through two ledgers on one database.
 
-The machine knows no database; tests/integration/test_ledger_postgres.py runs the same one on PostgreSQL.
+The machine knows no database; tests/integration/workers/test_ledger_postgres.py runs the same one on PostgreSQL.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import pytest
 from holdfast.activities.mcp.server_secrets import GivenSettings, find_secrets, format_command
 from holdfast.config.schema import McpServerSettings
 from holdfast.util.secrets import Secrets
-from tests.support.writings import pem
+from tests.support.secrets.writings import pem
 
 TOKEN = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
 PEM = pem(bytes(range(256)) * 6)
