@@ -110,6 +110,7 @@ def test_S24_always_says_what_it_covers_before_and_answers_what_waits_beside_it(
     home.json("deny", "twins/b1c3/1")
 
 
+@pytest.mark.needs("git")
 def test_S21_another_answer_is_chosen_by_its_number_and_the_decision_names_its_scope(home: Home) -> None:
     asked(home, "numbered", call("shell", command="git status -s"))
     found = told(home, "approve", "numbered/b1c1/1", "--scope", "2")

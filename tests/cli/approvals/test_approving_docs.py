@@ -6,6 +6,7 @@ import asyncio
 import re
 from typing import Any
 
+import pytest
 from temporalio.client import Client
 
 from holdfast import Holdfast, HoldfastPlugin, Settings, TurnInput
@@ -19,6 +20,7 @@ PAGE = "approving"
 REFUSALS = re.compile(r'DecisionRefused\(\s*"(\w+)"')
 
 
+@pytest.mark.needs("git")
 def test_S21_the_story_of_the_page_works_as_written(home: Home) -> None:
     blocks = read_blocks(PAGE)
     _shell(home, blocks["start"])

@@ -263,6 +263,7 @@ def test_a_turn_that_ends_meanwhile_waits_for_the_editor(home: Home, tmp_path: P
     assert edited(tmp_path).read_text() == "echo mine"
 
 
+@pytest.mark.needs("git")
 def test_S24_what_always_covers_is_shown_before_it_is_asked_in_the_live_view(home: Home) -> None:
     commands = ("git status -s", "git status", "echo other")
     file = calls_file(home, "live-always.json", *(call("shell", command=command) for command in commands))

@@ -57,6 +57,7 @@ def test_a_workspaces_file_is_checked_as_such(empty: Home) -> None:
     assert empty.run("policy", "check", "p.toml", "--tier", "admin").returncode == 0
 
 
+@pytest.mark.needs("git")
 def test_what_decides_is_explained(empty: Home) -> None:
     file = write(empty, "p.toml", "\n" + GIT)
     done = empty.run(*explain("git status"), "--policy", "p.toml")
@@ -106,6 +107,7 @@ def test_S27_where_every_call_is_asked_about_that_is_explained(empty: Home) -> N
     assert shown["yolo_asks"] == {"value": True, "from": "default"}
 
 
+@pytest.mark.needs("git")
 def test_tiers_are_named_with_the_files(empty: Home) -> None:
     write(empty, "deny.toml", '[[rule]]\ndecision = "deny"\nanything = true\n')
     write(empty, "allow.toml", GIT)
@@ -281,6 +283,7 @@ def test_without_a_server_the_exit_code_is_3(empty: Home) -> None:
     assert (done.returncode, "Traceback" in done.stderr) == (3, False)
 
 
+@pytest.mark.needs("git")
 def test_an_explanation_tells_how_a_person_is_asked_and_what_may_be_answered(empty: Home) -> None:
     rule = '[[rule]]\ndecision = "ask"\ncommand = "git push"\nrole = "release"\nnot_requester = true\ndeadline = "7d"\n'
     write(empty, "p.toml", rule)

@@ -35,6 +35,7 @@ async def _asked_about(turn: Turn, *calls: str) -> dict[str, ApprovalView]:
     return found
 
 
+@pytest.mark.needs("git")
 async def test_S24_always_answers_waiting_siblings_that_it_covers_and_no_others(both: Engine) -> None:
     calls = ("git status", "git  status", "git push", "git status -s", "echo x > git status")
     async with both.worker():

@@ -130,7 +130,13 @@ def test_S27_the_table_of_the_docs_has_a_row_for_every_example() -> None:
     assert list(_table()) == list(EXAMPLES)
 
 
-@pytest.mark.parametrize("kind", EXAMPLES)
+NEEDS_GIT = {"harmless commands"}
+"""Without git it is not known in which repository a command of it would run."""
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.needs("git") if kind in NEEDS_GIT else ()) for kind in EXAMPLES]
+)
 async def test_S27_the_table_of_the_docs_tells_what_the_gate_does(tmp_path: Path, kind: str) -> None:
     gate, lifted = _gate(tmp_path), _gate(tmp_path, yolo_asks=False)
     for example in EXAMPLES[kind]:
