@@ -191,7 +191,7 @@ async def guard(behind: str, path: str) -> AsyncIterator[str]:
 
     A second request to the same method of one connection passes: it names the path by a number.
     """
-    listening = await asyncio.start_server(lambda reader, writer: _Guard(path).come(reader, writer, behind), HOST, 0)
+    listening = await asyncio.start_server(lambda sent, answered: _Guard(path).come(sent, answered, behind), HOST, 0)
     try:
         yield f"{HOST}:{listening.sockets[0].getsockname()[1]}"
     finally:
