@@ -166,7 +166,7 @@ async def test_S22_limits_that_cannot_be_read_now_are_neither_guessed_nor_rememb
     beginnings = TurnStarts(told(converter, *payloads))
     folder.rename(tmp_path / "away")
     for _ in range(2):
-        with pytest.raises(PayloadUnreadable, match="is not there"):
+        with pytest.raises(PayloadUnreadable, match="is missing"):
             await beginnings.find("turn", "run")
     (tmp_path / "away").rename(folder)
     assert await beginnings.find("turn", "run") == TurnStart(tools=("glob",), confirm=Confirming.ALWAYS)

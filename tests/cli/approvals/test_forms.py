@@ -221,7 +221,9 @@ def test_S39_the_form_of_server_everything_is_filled_in(tmp_path: Path) -> None:
     with _with_server(home, "everything", program, ["stdio"], 'trigger-elicitation-request = "read"'):
         calls = calls_file(home, "all.json", call("everything__trigger-elicitation-request"))
         with terminal(home, "turn", "start", "--calls", calls, "--id", "e1", "--wait", NO_COLOR="1") as child:
-            child.expect("everything__trigger-elicitation-request: the MCP server 'everything' asks you:")
+            child.expect(
+                r'everything__trigger-elicitation-request \("Trigger Elicitation Request Tool"\): the MCP server'
+            )
             child.expect(r"13 fields \(\* required\): name\*, check, ")
             home.listed("e1")
             assert "  13 fields: holdfast turn show e1\n" in home.run("inbox").stdout

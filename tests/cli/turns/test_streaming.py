@@ -128,7 +128,7 @@ def test_S12_another_attempt_discards_the_one_before_for_the_reason_that_is_give
 
     late = home.run("turn", "add", "again", "reply", "--calls", "-", "--at", "2", stdin=json.dumps(LOOK))
     assert (late.returncode, late.stdout) == (1, "")
-    assert "attempt 1 of 'reply' was discarded: begin another (give --attempt 2 or higher)" in late.stderr
+    assert "attempt 1 of 'reply' was discarded: begin a new attempt (give --attempt 2 or higher)" in late.stderr
     home.json("turn", "finish", "again")
     home.seen("again", kind="turn", after="completed")
     assert messages(home, "again") == {"b1c1": "The line broke", "b1c2": "The line broke", "b2c1": None}

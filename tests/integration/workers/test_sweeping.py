@@ -264,7 +264,7 @@ async def test_a_missing_key_a_lost_file_and_a_forged_reference_are_troubles(
     lost = next(list_stored_files(engine.settings.payloads_folder))
     data = lost.read_bytes()
     lost.unlink()
-    assert "is not there" in " ".join((await plan_of(engine)).reached.troubles)
+    assert "is missing" in " ".join((await plan_of(engine)).reached.troubles)
     lost.write_bytes(data)
 
     async with engine.worker(*TOOLS):
