@@ -11,6 +11,8 @@
 set -eu
 # Whoever runs it is another user than whoever installs it, whose umask may let nobody else read.
 umask 022
+# Else pip takes what stands there for installed.
+unset PYTHONPATH PYTHONHOME
 
 if [ $# -lt 1 ]; then
     echo "usage: $0 FOLDER [EXTRA ...]" >&2
